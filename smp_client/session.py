@@ -173,9 +173,10 @@ class RecordFiles(Writer):
 
     def restore(self, memory_id: str, *, by: str = "user") -> Record:
         """Restore a deleted memory to its place, with its old id."""
-        return self.memory.privacy.restore(self.scope.name, [memory_id], by=by)[0]
+        self.memory.privacy.restore(self.scope.name, [memory_id], by=by)
+        return self._memory_named(memory_id)
 
-    def restore_batch(self, batch: str, *, by: str = "user") -> list[Record]:
+    def restore_batch(self, batch: str, *, by: str = "user") -> Outcome:
         """Restore all memories that were deleted, or anonymised, in one go."""
         return self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
 

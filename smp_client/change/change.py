@@ -11,8 +11,8 @@ whoever comes next rolls forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +33,7 @@ from .places import is_record_file, type_of_file
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
+    from ..disk.tree import Tree
 
 _LAST = ""  # as `Change.behind`: the record comes last
 _TRIES = 3
@@ -99,22 +100,54 @@ def apply(scope: Scope, request: Request) -> Applied:
     files = dict.fromkeys([*(change.file for change in inside), *request.added])
     if not files and not request.changes and not request.steps:
         return Applied()
-    work = _Work(scope, request)
     with ExitStack() as stack:
         held = stack.enter_context(scope.locked(files, request.doing)) if files else {}
-        stack.callback(work.remove_temporaries)
+        work = _Work(scope, request, stack.enter_context(temporaries(scope.tree)))
         for file in files:
-            work.prepare_file(
-                file, [change for change in inside if change.file == file], held[file]
-            )
+            changes = [change for change in inside if change.file == file]
+            work.prepare_file(file, changes, held[file])
         containers = (change.container for change in request.changes if change.container)
         for container in dict.fromkeys(containers):
             work.prepare_bundle(container)
         if request.draft is not None and work.taken:
-            work.add_bundle(request.draft.path, request.draft.manifest, work.taken, first=True)
+            work.add_bundle(0, request.draft.path, request.draft.manifest, work.taken)
         if request.quota_bytes is not None and work.growth > 0:
             scope.usage.require(scope.name, work.growth, request.quota_bytes)
         return work.carry_out(held)
+
+
+@contextmanager
+def temporaries(tree: Tree) -> Iterator[list[str]]:
+    """Yield a list for the names of things made aside. Those left in it at the end are removed."""
+    made: list[str] = []
+    try:
+        yield made
+    finally:
+        for name in made:
+            (tree.remove_directory if tree.is_directory(name) else tree.unlink)(name)
+
+
+def happen(
+    scope: Scope, steps: list[journal.Step], made: list[str],
+    carry_out: Callable[[Scope, journal.Step], Any] = journal.carry_out,
+) -> None:  # fmt: skip
+    """Record an intent, carry its steps out, and forget it.
+
+    The intent takes the temporaries over. Raises StorageFailed where nothing was recorded.
+    """
+    try:
+        intent = journal.record(scope, steps)
+    except OSError as error:
+        said = f"Could not record the change: {error}."
+        raise StorageFailed(said, session_id=scope.name) from error
+    made.clear()
+    try:
+        for step in steps:
+            carry_out(scope, step)
+        journal.forget(scope, intent, steps)
+    except OSError as error:
+        said = f"The change is recorded, but: {error}."
+        raise TransactionPending(said, session_id=scope.name) from error
 
 
 def replanned(attempt: Callable[[], _Done]) -> _Done:
@@ -130,11 +163,10 @@ def replanned(attempt: Callable[[], _Done]) -> _Done:
 class _Work:
     """The steps of one change while they are put together."""
 
-    def __init__(self, scope: Scope, request: Request) -> None:
-        self._scope, self._request = scope, request
+    def __init__(self, scope: Scope, request: Request, made: list[str]) -> None:
+        self._scope, self._request, self._made = scope, request, made
         self._bundle_steps: list[dict[str, Any]] = []
         self._file_steps: list[dict[str, Any]] = []
-        self._temporaries: list[str] = []
         self._tails: dict[str, Tail] = {}
         self._ready: dict[str, tuple[bytes, bytes]] = {}  # a file before and after its edits
         self.taken: list[tuple[Item, bytes]] = []  # for the draft
@@ -255,7 +287,7 @@ class _Work:
         else:
             pieces = self._pieces(old, changes)
         if pieces:
-            self.add_bundle(container, manifest, pieces)
+            self.add_bundle(len(self._bundle_steps), container, manifest, pieces)
         else:
             version = journal.version_of(tree.stat(container))
             self._bundle_steps.append({"bundle": container, "aside": None, "was": version})
@@ -306,51 +338,30 @@ class _Work:
         return files
 
     def add_bundle(
-        self,
-        path: str,
-        manifest: Manifest,
-        pieces: Sequence[tuple[Item, bytes]],
-        *,
-        first: bool = False,
+        self, at: int, path: str, manifest: Manifest, pieces: Sequence[tuple[Item, bytes]]
     ) -> None:
-        """Make a bundle aside, and add the step that names it."""
-        aside = bundle.write(self._scope.tree, manifest, pieces)
-        self._temporaries.append(aside)
-        at = 0 if first else len(self._bundle_steps)
-        self._bundle_steps.insert(at, {"bundle": path, "aside": aside})
-
-    def remove_temporaries(self) -> None:
-        for name in self._temporaries:
-            self._scope.tree.unlink(name)
+        """Make a bundle aside, and add the step that names it at a place among the others."""
+        self._made.append(bundle.write(self._scope.tree, manifest, pieces))
+        self._bundle_steps.insert(at, {"bundle": path, "aside": self._made[-1]})
 
     def carry_out(self, held: Mapping[str, Lock]) -> Applied:
-        """Record the intent, carry its steps out, and note the tails for the next writer."""
-        scope, applied = self._scope, Applied(growth_bytes=self.growth)
+        """Make it happen, and note the tails for the next writer."""
+        applied = Applied(growth_bytes=self.growth)
+
+        def carry_out(scope: Scope, step: journal.Step) -> None:
+            kept: list[str] = []
+            file = step.get("file", "")
+            after = journal.carry_out(scope, step, kept, self._ready.get(file))
+            applied.kept += kept
+            tail = self._tails.get(file)
+            if tail is not None and "append" in step:
+                status = scope.tree.stat(scope.path(file))
+                note_tail(held[file], tail, step["append"].encode(), status)
+            elif tail is not None and after is not None:
+                note_rewritten(held[file], tail, after)
+
         steps = [*self._bundle_steps, *self._file_steps, *self._request.steps]
-        try:
-            intent = journal.record(scope, steps)
-        except OSError as error:
-            raise StorageFailed(
-                f"Could not record the change: {error}.", session_id=scope.name
-            ) from error
-        self._temporaries.clear()  # they belong to the intent now
-        try:
-            for step in steps:
-                kept: list[str] = []
-                file = step.get("file", "")
-                after = journal.carry_out(scope, step, kept, self._ready.get(file))
-                applied.kept += kept
-                tail = self._tails.get(file)
-                if tail is not None and "append" in step:
-                    status = scope.tree.stat(scope.path(file))
-                    note_tail(held[file], tail, step["append"].encode(), status)
-                elif tail is not None and after is not None:
-                    note_rewritten(held[file], tail, after)
-            journal.forget(scope, intent, steps)
-        except OSError as error:
-            raise TransactionPending(
-                f"The change is recorded, but: {error}.", session_id=scope.name
-            ) from error
+        happen(self._scope, steps, self._made, carry_out)
         return applied
 
     def _conflict(self, change: Change, why: str) -> Conflict:

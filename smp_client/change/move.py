@@ -14,8 +14,8 @@ import json
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
 from ..disk.session_files import METADATA, artifact_file, state_file
 from ..disk.tarball import is_inner_path, plain_files
 from ..disk.tree import DEEPEST, is_left_alone, temporary_name
-from ..model import errors
 from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError
 from ..model.layout import (
     ACTIVE,
@@ -47,6 +46,7 @@ from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.mapping import replace_parts
 from ..text.values import Value
+from .change import happen, temporaries
 from .digest import digest
 from .holdings import BESIDE
 from .restore import manifest_of
@@ -57,9 +57,7 @@ if TYPE_CHECKING:
 
 # The kernel does not count a writer that has found the name and not opened it yet.
 GRACE_S = 2.0
-_TRIES = 4
 _SHOWN_CHARACTERS = 60
-_NOTHING_CHANGED = "or rename this session; nothing was changed."
 
 
 @dataclass(frozen=True)
@@ -79,25 +77,18 @@ class Away:
 
 def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
     """Archive a session. Late writes are in the archive, in quarantine, or refused."""
-    reason = harmless(reason)
     session = memory._session(session_id)
-    total, path = session.size().total_bytes, f"{ARCHIVED}/{session_id}/{ARCHIVE}"
-    head = manifest_of(memory, "archive", session_id, reason, "smp")
-    notes: list[str] = []
-    if dry_run:
-        size = bundle.size_of(*_packing(head, _contents(memory.tree, session.scope.directory)))
-    else:
-        scope = memory._scope(session_id)
+    path, scope = f"{ARCHIVED}/{session_id}/{ARCHIVE}", session.scope
+    head = manifest_of(memory, "archive", session_id, harmless(reason), "smp")
+    freed, notes = 0, list[str]()
+    if not dry_run:
+        before = session.size().total_bytes
         with scope.undisturbed("archiving"):
             scope.require()
-            if memory.tree.exists(path):
-                advice = f"Move its directory away, {_NOTHING_CHANGED}"
-                raise Conflict(f"Another session of this id is archived already: {path}.",
-                               session_id=session_id, advice=advice)  # fmt: skip
-            notes = _quarantine_unfit(memory, session_id, scope.directory)
-            _leave(memory, scope, path, head)
-        size = memory.tree.stat(path).st_size
-    action = Action(session_id, "archive", (session_id,), reason, total - size)
+            _require_free(memory, path)
+            notes = _leave(memory, scope, path, head)
+        freed = before - memory.tree.stat(path).st_size
+    action = Action(session_id, "archive", (session_id,), head.why, freed)
     return Outcome([action], notes=notes, dry_run=dry_run)
 
 
@@ -112,11 +103,11 @@ def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outc
             advice = "smp sessions --all lists those that there are."
             raise SessionNotFound(f"There is no session {session_id!r} in the archive.",
                                   session_id=session_id, advice=advice)  # fmt: skip
-        _require_room(memory, session_id, ACTIVE)
+        _require_free(memory, scope.directory)
         files = dict(bundle.read(memory.tree, path).files())
-        size = -sum(map(len, files.values()))
         if not dry_run:
             _enter(memory, scope, path, _awake(memory, files, reason))
+    size = -sum(map(len, files.values()))
     return Outcome([Action(session_id, "unarchive", (session_id,), reason, size)], dry_run=dry_run)
 
 
@@ -137,36 +128,31 @@ def delete_session(
     memory.require()
     days = memory.options.retention.deleted_days
     head = manifest_of(memory, "deleted", session_id, reason, by, days=days)
-    tree, target = memory.tree, f"{DELETED}/{session_id}/{BACKUP}"
-    scope = memory._scope(session_id)
+    tree, scope, target = memory.tree, memory._scope(session_id), f"{DELETED}/{session_id}/{BACKUP}"
     with scope.undisturbed("deleting the session"):
         is_active, packed = tree.exists(scope.directory), f"{ARCHIVED}/{session_id}/{ARCHIVE}"
         if not is_active and not tree.exists(packed):
             scope.require()
-        if tree.exists(target):
-            advice = f"Move {DELETED}/{session_id} away, {_NOTHING_CHANGED}"
-            raise Conflict(f"Another session {session_id!r} was deleted, and can be restored.",
-                           session_id=session_id, advice=advice)  # fmt: skip
+        _require_free(memory, target)
         evicted = [path for path in bundle.paths(tree, f"{ARCHIVED}/{session_id}")
                    if path.rpartition("/")[2].startswith(EVICTED)]  # fmt: skip
-        inside = [packed]
-        if is_active:
-            inside = [f"{scope.directory}/{file}" for file in plain_files(tree, scope.directory)]
+        inside = [*tree.files_below(scope.directory)] if is_active else [packed]
         size = sum(tree.stat(path).st_size for path in [*inside, *evicted])
         action = Action(session_id, "delete_session", (session_id,), head.why, size)
         outcome = Outcome([action], dry_run=dry_run)
         if dry_run:
             return outcome
         head = replace(head, facts={"was": ACTIVE if is_active else ARCHIVED})
-        with _audited(memory, "delete", session_id, by):
+        facts = {"session": session_id, "count": 1, "whole_session": True}
+        with audit.noted(tree, "delete", clock=memory.options.clock, by=by, **facts):
             if is_active:
-                outcome.notes += _quarantine_unfit(memory, session_id, scope.directory)
-                _leave(memory, scope, target, head, evicted)
+                outcome.notes += _leave(memory, scope, target, head, evicted)
             else:
                 files = dict(bundle.read(tree, packed).files()) | _beside(tree, evicted)
-                aside = bundle.write(tree, *_packing(head, files))
-                steps = [{"bundle": target, "aside": aside}, *_unlinks(tree, [packed, *evicted])]
-                _happen(scope, steps, [aside])
+                with temporaries(tree) as made:
+                    made.append(bundle.write(tree, *_packing(head, files)))
+                    steps = _unlinks(tree, [packed, *evicted])
+                    happen(scope, [{"bundle": target, "aside": made[0]}, *steps], made)
     return outcome
 
 
@@ -184,27 +170,22 @@ def undelete_session(
             advice = "smp restore --list shows what can be restored."
             raise SessionNotFound(f"There is no deleted session {session_id!r}.",
                                   session_id=session_id, advice=advice)  # fmt: skip
-        for place in (ACTIVE, ARCHIVED):
-            _require_room(memory, session_id, place)
+        _require_free(memory, scope.directory)
+        _require_free(memory, f"{ARCHIVED}/{session_id}/{ARCHIVE}")
         packed = bundle.read(memory.tree, target)
         files = dict(packed.files())
         size = -sum(len(raw) for file, raw in files.items() if not file.startswith(BESIDE))
-        if not dry_run:
-            with _audited(memory, "restore", session_id, by):
-                if packed.manifest.facts.get("was") == ARCHIVED:
-                    head = manifest_of(memory, "archive", session_id, reason, by)
-                    _enter(memory, scope, target, files, head)
-                else:
-                    _enter(memory, scope, target, _awake(memory, files, reason))
-    action = Action(session_id, "undelete_session", (session_id,), reason, size)
-    return Outcome([action], dry_run=dry_run)
-
-
-@contextmanager
-def _audited(memory: Memory, verb: str, session_id: str, by: str) -> Iterator[None]:
-    facts = {"session": session_id, "count": 1, "whole_session": True}
-    with audit.noted(memory.tree, verb, clock=memory.options.clock, by=by, **facts):
-        yield
+        action = Action(session_id, "undelete_session", (session_id,), reason, size)
+        if dry_run:
+            return Outcome([action], dry_run=True)
+        facts = {"session": session_id, "count": 1, "whole_session": True}
+        with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **facts):
+            if packed.manifest.facts.get("was") == ARCHIVED:
+                head = manifest_of(memory, "archive", session_id, reason, by)
+                _enter(memory, scope, target, files, head)
+            else:
+                _enter(memory, scope, target, _awake(memory, files, reason))
+    return Outcome([action])
 
 
 def deleted_sessions(memory: Memory) -> list[Away]:
@@ -215,7 +196,7 @@ def deleted_sessions(memory: Memory) -> list[Away]:
 def destroy(scope: Scope, bundles: Iterable[str]) -> None:
     """Unlink bundles of a session for good, all in one intent. Only a purge does that."""
     if steps := _unlinks(scope.tree, bundles):
-        _happen(scope, steps, [])
+        happen(scope, steps, [])
 
 
 # The two ways through the journal.
@@ -223,92 +204,60 @@ def destroy(scope: Scope, bundles: Iterable[str]) -> None:
 
 def _leave(
     memory: Memory, scope: Scope, target: str, head: Manifest, evicted: Iterable[str] = ()
-) -> None:
-    """Move the directory of a session, and its evicted bundles, out of `active/` into a bundle."""
+) -> list[str]:
+    """Move the directory of a session, and its evicted bundles, out of `active/` into a bundle.
+
+    Return a note of each file that no bundle can hold, and that is in quarantine now.
+    """
     tree, session = memory.tree, memory._session(scope.name)
+    notes = _quarantine_unfit(memory, scope.name, scope.directory)
     states, artifacts = session.agent_states(), session.artifacts()
     kinds = [*session.kinds, *map(state_history, states)]
     locked = [METADATA, *(kind.file for kind in kinds), *map(state_file, states),
               *map(artifact_file, artifacts)]  # fmt: skip
-    with scope.locked(locked, "packing the session"):
-        beside, files = _beside(tree, evicted), _contents(tree, scope.directory)
-        aside = bundle.write(tree, *_packing(head, {**files, **beside}))
+    with scope.locked(locked, "packing the session"), temporaries(tree) as made:
+        files = _contents(tree, scope.directory)
+        made.append(bundle.write(tree, *_packing(head, {**files, **_beside(tree, evicted)})))
         slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
-        try:
-            _note_packed(tree, slot, files)
-        except OSError:
-            _remove(tree, [aside, f"{slot}.json"])
-            raise
-        steps = [{"bundle": target, "aside": aside}, _renaming(tree, scope.directory, slot)]
-        _happen(scope, [*steps, *_unlinks(tree, evicted)], [aside, f"{slot}.json"])
-        # Whoever wrote without a lock while the bundle was made wrote into the directory.
-        for _ in range(_TRIES):
-            now = _contents(tree, slot)
-            if now == files:
-                break
-            aside = bundle.write(tree, *_packing(head, {**now, **beside}))
-            _happen(scope, [{"bundle": target, "aside": aside}], [aside])
-            # Only now: bytes that the note counts as packed are removed with the directory.
-            _note_packed(tree, slot, now)
-            files = now
+        steps = [{"bundle": target, "aside": made[0]}, _renaming(tree, scope.directory, slot)]
+        # Bytes that this counts as packed are removed with the directory.
+        sizes = {file: [len(content), zlib.crc32(content)] for file, content in files.items()}
+        tree.make_directory(LEAVING)
+        made.append(f"{slot}.json")
+        tree.replace(f"{slot}.json", json.dumps(sizes).encode())
+        happen(scope, [*steps, *_unlinks(tree, evicted)], made)
+    return notes
 
 
 def _enter(
-    memory: Memory,
-    scope: Scope,
-    source: str,
-    files: Mapping[str, bytes],
+    memory: Memory, scope: Scope, source: str, files: Mapping[str, bytes],
     head: Manifest | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Move a packed session out of a bundle: into `active/`, or with a head into the archive."""
-    tree, own = (
-        memory.tree,
-        {file: raw for file, raw in files.items() if not file.startswith(BESIDE)},
-    )
-    made: list[str] = []
-    try:
-        steps: list[dict[str, Any]] = []
+    tree, place = memory.tree, f"{ARCHIVED}/{scope.name}"
+    own = {file: raw for file, raw in files.items() if not file.startswith(BESIDE)}
+    steps: list[dict[str, Any]] = []
+    with temporaries(tree) as made:
         for file, raw in files.items():
             if file not in own:
                 made.append(tree.create_temporary(raw))
-                path = f"{ARCHIVED}/{scope.name}/{file.removeprefix(BESIDE)}"
+                path = f"{place}/{file.removeprefix(BESIDE)}"
                 steps.append({"bundle": path, "aside": made[-1]})
-        if head is None:
-            made.append(_laid_out(tree, own))
-            steps.append(_renaming(tree, made[-1], scope.directory))
-        else:
+        if head is not None:
             made.append(bundle.write(tree, *_packing(head, own)))
-            path = f"{ARCHIVED}/{scope.name}/{ARCHIVE}"
-            steps.append({"bundle": path, "aside": made[-1]})
-        steps += _unlinks(tree, [source])
-    except BaseException:
-        _remove(tree, made)
-        raise
-    _happen(scope, steps, made)
-
-
-def _happen(scope: Scope, steps: list[dict[str, Any]], made: Iterable[str]) -> None:
-    """Record an intent and carry it out. Temporaries that no intent took over are removed."""
-    name = scope.name
-    try:
-        intent = journal.record(scope, steps)
-    except OSError as error:
-        _remove(scope.tree, made)
-        raise errors.StorageFailed(
-            f"Could not record the move: {error}.", session_id=name
-        ) from error
-    try:
-        for step in steps:
-            journal.carry_out(scope, step)
-        journal.forget(scope, intent, steps)
-    except OSError as error:
-        said = f"The move is recorded, but: {error}."
-        raise errors.TransactionPending(said, session_id=name) from error
-
-
-def _remove(tree: Tree, made: Iterable[str]) -> None:
-    for name in made:
-        (tree.remove_directory if tree.is_directory(name) else tree.unlink)(name)
+            steps.append({"bundle": f"{place}/{ARCHIVE}", "aside": made[-1]})
+        else:
+            made.append(aside := temporary_name())
+            directories = {aside, *(f"{aside}/{name}" for name in SESSION_DIRECTORIES)}
+            directories |= {f"{aside}/{file}".rpartition("/")[0] for file in own}
+            for directory in sorted(directories):
+                tree.make_directory(directory)
+            for file, content in own.items():
+                tree.write_new(f"{aside}/{file}", content)
+            for directory in directories:
+                tree.sync_parent(f"{directory}/any")
+            steps.append(_renaming(tree, aside, scope.directory))
+        happen(scope, [*steps, *_unlinks(tree, [source])], made)
 
 
 def _renaming(tree: Tree, source: str, target: str) -> dict[str, Any]:
@@ -345,40 +294,21 @@ def _contents(tree: Tree, directory: str) -> dict[str, bytes]:
     return {file: rewrite.read_whole(tree, f"{directory}/{file}") for file in files}
 
 
-def _laid_out(tree: Tree, files: Mapping[str, bytes]) -> str:
-    """Return a new directory with these files, durable, under a temporary name."""
-    aside = temporary_name()
-    directories = {aside, *(f"{aside}/{name}" for name in SESSION_DIRECTORIES)}
-    directories |= {f"{aside}/{file}".rpartition("/")[0] for file in files}
-    try:
-        for directory in sorted(directories):
-            tree.make_directory(directory)
-        for file, content in files.items():
-            tree.write_new(f"{aside}/{file}", content)
-        for directory in directories:
-            tree.sync_parent(f"{directory}/any")
-    except BaseException:
-        tree.remove_directory(aside)
-        raise
-    return aside
-
-
 def _awake(memory: Memory, files: dict[str, bytes], reason: str) -> dict[str, bytes]:
     """Return the files with metadata that say that the session is in use again."""
+    if METADATA not in files:
+        return files
     now = render_time(memory.options.clock())
     said: dict[str, Value] = {"status": "active", "status_since": now, "status_reason": reason,
                               "last_accessed": now}  # fmt: skip
-    metadata = files.get(METADATA)
-    return files | (
-        {METADATA: replace_parts(metadata, "session", said, METADATA)} if metadata else {}
-    )
+    return files | {METADATA: replace_parts(files[METADATA], "session", said, METADATA)}
 
 
-def _require_room(memory: Memory, session_id: str, place: str) -> None:
-    path = f"{place}/{session_id}" if place == ACTIVE else f"{place}/{session_id}/{ARCHIVE}"
+def _require_free(memory: Memory, path: str) -> None:
     if memory.tree.exists(path):
-        advice = "Move or rename it, then try again; nothing was changed."
-        raise Conflict(f"There is a session {session_id!r} in {place}/ by now.",
+        session_id = path.split("/")[1]
+        advice = "Move it away, or rename it; nothing was changed."
+        raise Conflict(f"There is another session {session_id!r} already: {path}.",
                        session_id=session_id, advice=advice)  # fmt: skip
 
 
@@ -445,7 +375,11 @@ def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
                 with suppress(FileNotFoundError):
                     rewrite.fold_retired(scope, rewrite.file_of_slot(name))
     _quarantine_unfit(memory, session_id, slot)
-    packed = _packed(tree, slot)
+    try:
+        said = json.loads(tree.read(f"{slot}.json"))
+        packed = {str(file): (int(size), int(check)) for file, (size, check) in said.items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        packed = {}  # nobody can tell, so no byte counts as packed
     for file, content in _contents(tree, slot).items():
         size, checksum = packed.get(file, (0, 0))
         late = content[size:] if zlib.crc32(content[:size]) == checksum else content
@@ -455,22 +389,6 @@ def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
     if error := tree.remove_directory(slot):
         raise error
     tree.unlink(f"{slot}.json")
-
-
-def _note_packed(tree: Tree, slot: str, files: Mapping[str, bytes]) -> None:
-    """Write down beside a directory that leaves how much of each file its bundle holds."""
-    tree.make_directory(LEAVING)
-    sizes = {file: [len(content), zlib.crc32(content)] for file, content in files.items()}
-    tree.replace(f"{slot}.json", json.dumps(sizes).encode())
-
-
-def _packed(tree: Tree, slot: str) -> dict[str, tuple[int, int]]:
-    """Return size and checksum of each packed file. Where nobody can tell, no byte is packed."""
-    try:
-        said = json.loads(tree.read(f"{slot}.json"))
-        return {str(file): (int(size), int(checksum)) for file, (size, checksum) in said.items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return {}
 
 
 def _quarantine_unfit(memory: Memory, session_id: str, top: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from ..disk.scopes import ARCHIVE, BACKUP
 from ..model.errors import CorruptionDetected, Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
-from ..model.record import Record, as_record, check_memory_id, kind_of_file, type_of
+from ..model.record import check_memory_id, kind_of_file, type_of
 from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.contents import plain_fields
@@ -27,7 +28,7 @@ from ..text.edits import spans
 from ..text.fingerprint import hash_of, summary_hash
 from .change import Change, Draft, Request, apply, replanned
 from .holdings import Holding, Place, holdings, is_in_use, names, place_of
-from .select import Selection, agent_of, chosen
+from .select import Selection, agent_of, chosen, several
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -92,26 +93,16 @@ def delete(
     batch, days = batch or new_batch(memory), memory.options.retention.deleted_days
     head = manifest_of(memory, "deleted", name, reason, by, batch, days=days)
     outcome = Outcome(dry_run=dry_run, batch="" if dry_run else batch)
-
-    def look() -> list[Holding]:
+    scope = memory._scope(name)
+    with nullcontext() if dry_run else scope.undisturbed("deleting"):
         _require(memory, name)
         found = chosen(memory, name, selection, outcome.problems)
         for place in dict.fromkeys(one.place for one in found):
             here = [one for one in found if one.place == place]
             ids, kinds = tuple(one.id for one in here), tuple(type_of(one.type) for one in here)
-            freed = sum(len(one.raw) for one in here)
-            action = Action(
-                name, "delete_memories", ids, head.why, freed, outcome.batch, place, kinds
-            )
-            outcome.actions.append(action)
-        return found
-
-    if dry_run:
-        look()
-        return outcome
-    scope = memory._scope(name)
-    with scope.undisturbed("deleting"):
-        if found := look():
+            freed, about = sum(len(one.raw) for one in here), (name, "delete_memories", ids)
+            outcome.actions.append(Action(*about, head.why, freed, outcome.batch, place, kinds))
+        if found and not dry_run:
             draft = Draft(f"{DELETED}/{name}/{batch}.tar.gz", head)
             request = Request([removal(one) for one in found], draft, doing="deleting")
             facts = {"session": name, "count": len(found), "ids": outcome.ids, "batch": batch}
@@ -168,31 +159,36 @@ def deleted(memory: Memory, name: str) -> list[Deleted]:
 
 def restore(
     memory: Memory, name: str, ids: str | Collection[str] | None = None, *,
-    batch: str | None = None, by: str = "user",
-) -> list[Record]:  # fmt: skip
+    batch: str | None = None, by: str = "user", dry_run: bool = False,
+) -> Outcome:  # fmt: skip
     """Restore memories of a session, or a whole batch; of several with one id, the newest.
 
     Raises Conflict, and changes nothing, where another memory has the id by now.
     """
-    several = [ids] if isinstance(ids, str) else ids
-    if (several is None) is (batch is None):
+    if (ids is None) is (batch is None) or (batch is not None and not batch.strip()):
         raise Invalid(["say what is restored: memories, or a batch"])
-    if batch is not None and not batch.strip():
-        raise Invalid(["a batch has a name; smp restore --list shows it"])
-    wanted = None if several is None else [check_memory_id(one) for one in several]
+    wanted = None if ids is None else [check_memory_id(one) for one in several(ids)]
     memory.require()
     scope = memory._scope(name)
     with scope.undisturbed("restoring"):
         _require(memory, name)
         found = _restorable(memory, name, wanted, batch)
+        about = tuple(one.id for one in found if one.id)
+        kinds = tuple(type_of(one.type) for one in found if one.id)
+        done, facts = "anonymised" if found[0].place == "undo" else "deleted", found[0].facts
+        reason = f"{done} at {facts['at']} by {facts['by']}: {facts['why']}"
+        size = -sum(len(one.raw) for one in found)
+        named = str(facts["batch"])
+        action = Action(name, "restore_memories", about, reason, size, named, kinds=kinds)
+        if dry_run:
+            return Outcome([action], dry_run=True, batch=batch or "")
         changes = [change for one in found for change in _return(memory, one)]
-        restored = [one.id for one in found]
-        facts = {"session": name, "count": len(found), "ids": restored, "batch": batch}
+        noted = {"session": name, "count": len(found), "ids": [*about], "batch": batch}
         is_limited = name != GLOBAL and is_in_use(memory, name)
         quota = memory._session(name).quota_bytes() if is_limited else None
-        with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **facts):
+        with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **noted):
             apply(scope, Request(changes, quota_bytes=quota, doing="restoring"))
-    return [_record(one) for one in found if one.id]
+    return Outcome([action], batch=batch or "")
 
 
 def _restorable(
@@ -233,23 +229,21 @@ def _return(memory: Memory, one: Holding) -> list[Change]:
             Change(one.file, one.id, one.hash, None, container=one.container)]  # fmt: skip
 
 
-def restore_batch(memory: Memory, batch: str, *, by: str = "user") -> Outcome:
+def restore_batch(
+    memory: Memory, batch: str, *, by: str = "user", dry_run: bool = False
+) -> Outcome:
     """Restore a batch in every session that it is of. A session that fails stops no other."""
     sessions = [*sessions_with(memory, batch)] if batch.strip() else []
     if not sessions:
         raise MemoryNotFound(f"Nothing was deleted under the batch {batch!r}.", advice=_MAY_BE_BACK)
-    outcome = Outcome(batch=batch)
+    outcome = Outcome(batch=batch, dry_run=dry_run)
     for name in sessions:
         try:
-            back = restore(memory, name, batch=batch, by=by)
+            outcome.add(restore(memory, name, batch=batch, by=by, dry_run=dry_run))
         except (SMPError, OSError) as error:
             if len(sessions) == 1:
                 raise
             outcome.problems.append(f"{name}: {error}")
-            continue
-        about, kinds = tuple(one.id for one in back), tuple(one.type for one in back)
-        action = Action(name, "restore_memories", about, "restored", batch=batch, kinds=kinds)
-        outcome.actions.append(action)
     return outcome
 
 
@@ -260,13 +254,6 @@ def sessions_with(memory: Memory, batch: str) -> Iterable[str]:
             found = manifests(memory.tree, f"{DELETED}/{name}")
             if any(manifest.batch == batch for _, manifest in found):
                 yield name
-
-
-def _record(one: Holding) -> Record:
-    if one.is_file:
-        text = str(one.value.get("content", ""))
-        return Record(one.id, type_of(one.type), one.session, dict(one.value), text)
-    return as_record(kind_of_file(one.file), one.session, one.value)
 
 
 def _require(memory: Memory, name: str) -> None:
@@ -295,13 +282,10 @@ def bring_back(
     A turn comes back with all turns that its summary stands for, and without the summary. A memory
     whose id another has by now stays evicted, and is a problem; the others come back.
     """
-    several = [ids] if isinstance(ids, str) else ids
-    wanted = None if several is None else {check_memory_id(one) for one in several}
-    if dry_run:
-        return _bring_back(session, wanted, dry_run=True)
+    wanted = None if ids is None else {check_memory_id(one) for one in several(ids)}
     with session.scope.undisturbed("bringing back evicted memories"):
         session.scope.require()
-        return replanned(lambda: _bring_back(session, wanted, dry_run=False))
+        return replanned(lambda: _bring_back(session, wanted, dry_run=dry_run))
 
 
 def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> Outcome:

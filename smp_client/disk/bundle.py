@@ -22,7 +22,7 @@ from ..model.layout import ARCHIVED
 from ..text.mapping import render_mapping
 from ..text.values import Value
 from .scopes import ARCHIVE, BACKUP, ENDING
-from .tarball import damaged, make_archive, members_in, pack, read_members
+from .tarball import damaged, make_archive, members_in, read_members
 from .tree import Tree
 
 BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]
@@ -113,13 +113,6 @@ def item_of(
 def write(tree: Tree, manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) -> str:
     """Make a bundle aside, durable and read back. Return its temporary name."""
     return make_archive(tree, _members(manifest, pieces))
-
-
-def size_of(manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) -> int:
-    """Return how many bytes a bundle of these would have."""
-    raw = BytesIO()
-    pack(raw, _members(manifest, pieces))
-    return raw.tell()
 
 
 def _members(manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) -> list[tuple[str, bytes]]:

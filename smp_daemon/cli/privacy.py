@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from smp_client.model.layout import DELETED, GLOBAL
-from smp_client.model.outcome import Action, Outcome
+from smp_client.model.outcome import Outcome
 
 from . import output as out
 from .arguments import ANYWHERE, CONDITIONS, KEPT, SELECTING, Call, command, find_id
@@ -86,7 +86,7 @@ def restore(call: Call) -> None:
     smp restore latest DEC-001 FIND-002
     smp restore --batch 20260111T144000-5f3a9c
     """
-    ids, batch, how = call.id, call.batch, {"by": call.by}
+    ids, batch, how = call.id, call.batch, {"by": call.by, "dry_run": call.dry_run}
     call.check(
         (ids and batch, "Give ids or --batch, not both."),
         (not call.session and not batch and not call.list,
@@ -100,33 +100,12 @@ def restore(call: Call) -> None:
         from smp_client.change.move import undelete_session
 
         name, why = find_id(memory, call.session, DELETED), "restored by hand"
-        call.finish(undelete_session(memory, name, why, **how, dry_run=call.dry_run))
-    session = call.session and find_id(memory, call.session, *KEPT)
-    outcome = _planned(memory, session, ids, batch)
-    outcome.dry_run = call.dry_run
-    if not call.dry_run and session:
-        memory.privacy.restore(session, list(ids) or None, batch=batch, **how)
-    elif not call.dry_run:
+        call.finish(undelete_session(memory, name, why, **how))
+    if session := call.session and find_id(memory, call.session, *KEPT):
+        outcome = memory.privacy.restore(session, list(ids) or None, batch=batch, **how)
+    else:
         outcome = memory.privacy.restore_batch(batch, **how)
-    call.finish(outcome, nothing="Nothing of that is deleted; smp restore --list shows all.")
-
-
-def _planned(memory: Memory, session: str | None, ids: tuple[str, ...], batch: str) -> Outcome:
-    """Return the deleted memories that are meant, as one action for each session."""
-    from smp_client.change.places import id_of_file
-    from smp_client.change.restore import sessions_with
-
-    outcome = Outcome(batch=batch or "")
-    for name in [session] if session else sessions_with(memory, batch):
-        # Earlier states of an agent come back with its state. Of several, the last one counts.
-        fitting = {one.id: one for one in memory.privacy.deleted(name)
-                   if one.batch == batch or {one.id, id_of_file(one.file)} & {*ids}}  # fmt: skip
-        if fitting:
-            last = [*fitting.values()][-1]
-            done = "anonymised" if last.action == "anonymize" else "deleted"
-            reason = f"{done} at {last.deleted_at} by {last.deleted_by}: {last.reason}"
-            outcome.actions.append(Action(name, "restore_memories", tuple(fitting), reason))
-    return outcome
+    call.finish(outcome)
 
 
 def _print_restorable(call: Call, memory: Memory) -> None:

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from bundles import evict
 
 from smp_client import (
     Conflict,
@@ -136,11 +137,9 @@ def test_an_archived_session_is_deleted_and_comes_back_to_the_archive(
 
 
 def test_evicted_memories_go_and_come_with_their_session(memory: Memory, filled: Session) -> None:
-    filled.resolve_finding("FIND-001", resolved_by="bert", action_taken="a limit")
-    later = Memory(memory.root, clock=lambda: filled._now().replace(year=filled._now().year + 2))
-    later.session("s1").compact(reduction_pct=100)
+    evict(memory, "s1", "FIND-001", "turn-1")
     evicted = sorted(one.id for one in filled.evicted())
-    assert evicted
+    assert evicted == ["FIND-001", "turn-1"]
     memory.delete_session("s1", reason="privacy")
     assert not (memory.root / "archived/s1").exists()
     memory.undelete_session("s1")
