@@ -11,20 +11,8 @@ from hypothesis import strategies as st
 
 from smp_client import Memory
 
-STEPS = (
-    "record",
-    "update",
-    "turn",
-    "state",
-    "hand",
-    "replace",
-    "break",
-    "rename",
-    "remove",
-    "drop",
-    "kill",
-    "sync",
-)
+STEPS = ("record", "update", "turn", "state", "hand", "replace", "break", "drop", "rename",
+         "remove", "kill", "sync")
 
 
 class History:
@@ -34,19 +22,16 @@ class History:
         self.directory = directory
         self.memory = Memory(directory / "sessions")
         for number in range(4):
-            self.memory.create_session(id=f"s{number}").record_decision(
-                "first", made_by="a", tags=["x"]
-            )
+            session = self.memory.create_session(id=f"s{number}")
+            session.record_decision("first", made_by="a", tags=["x"])
         self.renamed = 0
-        self.start()
-
-    def start(self) -> None:
         self.daemon = Daemon([self.memory.root], self.directory / "log")
 
     def step(self, name: str, number: int) -> None:
         session = self.memory.session(f"s{number % 4}")
-        folder = self.memory.root / f"active/s{number % 4}"
+        folder, guest = self.memory.root / f"active/{session.id}", self.memory.root / "active/guest"
         decisions = folder / "decisions.yaml"
+        self.renamed += 1
         if name == "record":
             session.record_decision(f"number {number}", made_by="a", tags=["y"])
         elif name == "update":
@@ -55,35 +40,25 @@ class History:
             session.add_turn("user", f"turn {number}")
         elif name == "state":
             session.save_agent_state("veritas", {"n": number})
-        elif name == "hand":
+        elif name in ("hand", "break"):
+            broken = "[" if name == "break" else "by hand"
             with decisions.open("a") as file:
-                file.write(f"  - {{id: HAND-{number}, decision: by hand}}\n")
+                file.write(f"  - {{id: {name}-{number}, decision: {broken}}}\n")
         elif name == "replace":
             (folder / ".new").write_bytes(decisions.read_bytes() + b"# a comment\n")
             (folder / ".new").rename(decisions)
-        elif name == "break":
-            with decisions.open("a") as file:
-                file.write(f"  - {{id: BAD-{number}, decision: [}}\n")
         elif name == "drop":
-            (folder / f"inbox/{number}.yaml").write_text(
-                "type: learning\nlearning: dropped\nlearned_by: a\n"
-            )
-        else:
-            self.change_sessions_or_daemon(name)
-
-    def change_sessions_or_daemon(self, name: str) -> None:
-        guest = self.memory.root / "active/guest"
-        if name == "rename":
-            self.renamed += 1
+            text = "type: learning\nlearning: dropped\nlearned_by: a\n"
+            (folder / f"inbox/{number}.yaml").write_text(text)
+        elif name == "rename":
             if guest.exists():
                 guest.rename(self.memory.root / f"active/guest{self.renamed}")
             self.memory.create_session(id="guest").record_finding("guest", discovered_by="a")
         elif name == "remove" and guest.exists():
-            self.renamed += 1
             guest.rename(self.directory / f"gone{self.renamed}")
         elif name == "kill":
             self.daemon.kill()
-            self.start()
+            self.daemon = Daemon([self.memory.root], self.directory / "log")
         elif name == "sync":
             assert smp("sync", "--root", self.memory.root).returncode == 0
             wait_until_true(self.memory.root)
@@ -95,8 +70,7 @@ def test_after_any_history_the_index_equals_a_rebuild(steps: list[tuple[str, int
     with tempfile.TemporaryDirectory() as directory:
         history = History(Path(directory))
         try:
-            for name, number in steps:
+            for name, number in [*steps, ("sync", 0)]:
                 history.step(name, number)
-            history.change_sessions_or_daemon("sync")
         finally:
             history.daemon.kill()

@@ -14,86 +14,70 @@ from daemons import running, smp, status, wait_until
 from smp_client import Memory, Redaction
 from smp_client.index.database import Index
 from smp_client.index.schema import UnusableIndex
+from smp_client.index.status import read_status
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+DEEP = b"[" * 60_000
+LOCK, INTENT = ".smp/locks/s1/decisions.yaml.lock", ".smp/journal/s1+1.json"
 
 
-def sealed(content: Any) -> bytes:
+def sealed(content: bytes) -> bytes:
     """Return an intent with the right checksum."""
-    text = json.dumps(content).encode()
-    return text + b"\n" + str(zlib.crc32(text)).encode()
+    return content + b"\n" + str(zlib.crc32(content)).encode()
 
 
-STATES = {
-    "deep note": (".smp/locks/s1/decisions.yaml.lock", b"[" * 60_000),
-    "high note": (
-        ".smp/locks/s1/decisions.yaml.lock",
-        json.dumps({"note": {"last": 10**70}}).encode(),
-    ),
-    "float note": (".smp/locks/s1/decisions.yaml.lock", b'{"note": {"last": 1e70, "size": 1e70}}'),
-    "deep marker": (".smp/root.json", b"[" * 60_000),
-    "deep status": (".smp/status.json", b"[" * 60_000),
-    "deep deadlines": (".smp/deadlines.json", b"[" * 60_000),
-    "deep jobs": (".smp/jobs.json", b"[" * 60_000),
-    "deep policy": (".smp/policy.json", b"[" * 60_000),
-    "intent of another form": (".smp/journal/s1+1.json", sealed(["steps"])),
-    "intent without a file": (
-        ".smp/journal/s1+1.json",
-        sealed({"version": 1, "steps": [{"append": "x", "at": 0}]}),
-    ),
-    "intent outside": (
-        ".smp/journal/s1+1.json",
-        sealed({"version": 1, "steps": [{"file": "../../x", "content": "x"}]}),
-    ),
-    "intent of an odd file": (
-        ".smp/journal/s1+1.json",
-        sealed({"version": 1, "steps": [{"file": "odd", "append": "x", "at": 0}]}),
-    ),
-    "intent of wrong types": (
-        ".smp/journal/s1+1.json",
-        sealed({"version": 1, "steps": [{"file": "decisions.yaml", "splice": 3}]}),
-    ),
-    "deep intent": (
-        ".smp/journal/s1+1.json",
-        b"[" * 60_000 + b"\n" + str(zlib.crc32(b"[" * 60_000)).encode(),
-    ),
+def intent(*steps: Any) -> tuple[str, bytes]:
+    return INTENT, sealed(json.dumps({"version": 1, "steps": list(steps)}).encode())
+
+
+STATES: dict[str, tuple[str, bytes]] = {
+    "deep note": (LOCK, DEEP),
+    "high note": (LOCK, json.dumps({"note": {"last": 10**70}}).encode()),
+    "float note": (LOCK, b'{"note": {"last": 1e70, "size": 1e70}}'),
+    **{f"deep {name}": (f".smp/{name}.json", DEEP)
+       for name in ("root", "status", "deadlines", "jobs", "policy")},
+    "intent of another form": (INTENT, sealed(b'["steps"]')),
+    "intent without a file": intent({"append": "x", "at": 0}),
+    "intent outside": intent({"file": "../../x", "content": "x"}),
+    "intent of an odd file": intent({"file": "odd", "append": "x", "at": 0}),
+    "intent of wrong types": intent({"file": "decisions.yaml", "splice": 3}),
+    "deep intent": (INTENT, sealed(DEEP)),
     "no index": (".smp/index.db", b"this is no database"),
-}
+}  # fmt: skip
+
+
+def put(memory: Memory, state: str) -> None:
+    name, content = STATES[state]
+    (memory.root / name).parent.mkdir(parents=True, exist_ok=True)
+    (memory.root / name).write_bytes(content)
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_file_of_somebody_else_costs_only_itself(memory: Memory, state: str) -> None:
     """Writing, reading, asking and status go on."""
-    session = memory.create_session(id="s1")
-    session.record_decision("First", made_by="a")
+    memory.create_session(id="s1").record_decision("First", made_by="a")
     memory.search("first")
     memory.close()
-    name, content = STATES[state]
-    (memory.root / name).parent.mkdir(parents=True, exist_ok=True)
-    (memory.root / name).write_bytes(content)
+    put(memory, state)
     again = Memory(memory.root)
     assert again.session("s1").record_decision("Second", made_by="a").id == "DEC-002"
-    assert [record.text for record in again.session("s1").records("decision")] == [
-        "First",
-        "Second",
-    ]
+    texts = [record.text for record in again.session("s1").records("decision")]
+    assert texts == ["First", "Second"]
     assert {record.id for record in again.search("first second")} == {"DEC-001", "DEC-002"}
     assert not (memory.root.parent / "x").exists()
-    assert not (memory.root / ".smp/journal/s1+1.json").exists()
+    assert not (memory.root / INTENT).exists()
     if "intent" in state:
         assert [*(memory.root / "quarantine/s1").glob("*.bytes")]
-    assert smp("status", "--root", memory.root).returncode == 2, (
-        "there is no daemon, and status can say so"
-    )
+    # There is no daemon, and status can say so.
+    assert smp("status", "--root", memory.root).returncode == 2
 
 
 def test_a_daemon_starts_on_all_of_them(memory: Memory, tmp_path: Path) -> None:
     """And indexes what is written meanwhile."""
     memory.create_session(id="s1").record_decision("First", made_by="a")
     memory.close()
-    for name, content in STATES.values():
-        (memory.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (memory.root / name).write_bytes(content)
+    for state in STATES:
+        put(memory, state)
     with running(memory.root, log=tmp_path / "log"):
         memory.session("s1").record_decision("Second", made_by="a")
         wait_until(lambda: status(memory.root)["roots"][0]["memories"] == 2, "both are indexed")
@@ -102,34 +86,21 @@ def test_a_daemon_starts_on_all_of_them(memory: Memory, tmp_path: Path) -> None:
 def test_a_file_in_the_tree_cannot_turn_redaction_off(memory: Memory) -> None:
     """It can only add: personal data and patterns. The program itself can."""
     session = memory.create_session(id="s1")
-    policy = {
-        "redaction": {
-            "enabled": False,
-            "personal": ["email"],
-            "patterns": {},
-            "unlocked_edits": "off",
-        }
-    }
-    (memory.root / ".smp/policy.json").write_text(json.dumps(policy))
+    own = {"enabled": False, "personal": ["email"], "patterns": {}, "unlocked_edits": "off"}
+    (memory.root / ".smp/policy.json").write_text(json.dumps({"redaction": own}))
     text = f"The token is {SECRET}, ask jane@example.com"
-    assert (
-        session.record_decision(text, made_by="a").text
-        == "The token is [redacted: github token], ask [redacted: email]"
-    )
+    redacted = "The token is [redacted: github token], ask [redacted: email]"
+    assert session.record_decision(text, made_by="a").text == redacted
     off = Memory(memory.root, redaction=Redaction(enabled=False)).session("s1")
     assert off.record_decision(text, made_by="a").text == text
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "CREATE TRIGGER t AFTER INSERT ON memories BEGIN DELETE FROM memories; END",
-        "CREATE VIEW v AS SELECT 1",
-        "CREATE TABLE more (x)",
-        "DROP TABLE topics; CREATE VIEW topics AS SELECT 1 AS scope, 2 AS topic, 3 AS memory",
-    ],
-    ids=["trigger", "view", "table", "replaced"],
-)
+@pytest.mark.parametrize("statement", [
+    "CREATE TRIGGER t AFTER INSERT ON memories BEGIN DELETE FROM memories; END",
+    "CREATE VIEW v AS SELECT 1",
+    "CREATE TABLE more (x)",
+    "DROP TABLE files; CREATE VIEW files AS SELECT 1 AS scope, 2 AS file",
+])  # fmt: skip
 def test_an_index_with_another_schema_is_replaced(memory: Memory, statement: str) -> None:
     """A trigger would run inside our own statements."""
     session = memory.create_session(id="s1")
@@ -153,21 +124,11 @@ def test_a_note_of_somebody_else_gives_no_id_twice(memory: Memory) -> None:
     session = memory.create_session(id="s1")
     session.record_finding("First", discovered_by="a", severity="low")
     content = (memory.root / "active/s1/findings.yaml").read_bytes()
-    note = {
-        "version": 1,
-        "size": len(content),
-        "checksum": zlib.crc32(content),
-        "indent": 2,
-        "last": 0,
-    }
+    note = {"version": 1, "size": len(content), "checksum": zlib.crc32(content), "indent": 2,
+            "last": 0}  # fmt: skip
     (memory.root / ".smp/locks/s1/findings.yaml.lock").write_text(json.dumps({"note": note}))
-    assert (
-        Memory(memory.root)
-        .session("s1")
-        .record_finding("Second", discovered_by="a", severity="low")
-        .id
-        == "FIND-002"
-    )
+    again = Memory(memory.root).session("s1")
+    assert again.record_finding("Second", discovered_by="a", severity="low").id == "FIND-002"
 
 
 def test_a_link_in_the_journal_costs_only_itself(memory: Memory) -> None:
@@ -178,15 +139,12 @@ def test_a_link_in_the_journal_costs_only_itself(memory: Memory) -> None:
     assert session.records("decision")[0].text == "Still"
 
 
-def test_status_names_files_in_smp_that_are_none_of_ours(tmp_path: Path) -> None:
-    from smp_client.index.status import read_status
-
-    memory = Memory(tmp_path / "sessions")
+def test_status_names_files_in_smp_that_are_none_of_ours(memory: Memory) -> None:
     memory.create_session(id="s1")
     assert not any(".smp/" in problem for problem in read_status(memory).problems)
     (memory.root / ".smp/policy.json").write_text('{"redaction": {"enabled": false}}')
     (memory.root / ".smp/journal/s1+000.json").write_text("junk\n123")
-    memory._session("s1").records("decision")
+    memory.session("s1").records("decision")
     said = " ".join(read_status(memory).problems)
     assert "policy.json is none that SMP has written" in said
     assert "Pieces from .smp/journal/ in quarantine/: 1" in said

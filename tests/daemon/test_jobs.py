@@ -9,18 +9,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from daemons import wait_until
 
 from smp_client import LockTimeout, Memory
-from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.index import sync
 from smp_client.model.deadline import interruptible, step
 from smp_client.model.outcome import Action, Outcome
-from smp_client.model.record import DECISION
 from smp_daemon import worker
 from smp_daemon.config.settings import Configuration
 from smp_daemon.ingest import indexer
-from smp_daemon.ingest.notices import Cookie
 from smp_daemon.jobs import Job, Piece, Run, Stopping
 from smp_daemon.log import FilteringBoundLogger, Log
 from smp_daemon.maintenance import Maintenance
@@ -91,23 +87,6 @@ def done(session: str) -> Outcome:
 def events(log_file: Path, name: str) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in log_file.read_text().splitlines()]
     return [line for line in lines if line["event"] == name]
-
-
-def test_a_request_from_before_the_lead_is_answered(
-    memory: Memory, log: FilteringBoundLogger
-) -> None:
-    """A request that was made while one daemon died and the next came is not thrown away."""
-    memory.create()
-    (memory.root / ".smp/cookies").mkdir(exist_ok=True)
-    (memory.root / ".smp/cookies/sync-1").touch()
-    heard: list[object] = []
-    root = Root(memory, 2.0, lambda _root, notice: heard.append(notice), log)
-    try:
-        root.lead()
-        root.watcher.start()
-        wait_until(lambda: Cookie("sync-1") in heard, "it is handed on")
-    finally:
-        root.close()
 
 
 # One run.
@@ -181,24 +160,6 @@ def test_a_job_asked_for_many_times_while_it_runs_runs_once_more(
     assert len(events(log_file, "archive")) == 2
 
 
-def test_a_locked_session_fails_alone_and_the_run_still_counts(
-    memory: Memory, root: Root, maintenance: Maintenance
-) -> None:
-    for name in "abc":
-        session = memory.create_session(id=name)
-        session.record_decision("D", made_by="x", timestamp="2020-01-01T00:00:00Z")
-    indexer.scan(root.memory, root.index)
-    decay = root.jobs["decay"]
-    with lock(memory.tree, "b", DECISION.file, NO_PATIENCE, "testing"):
-        maintenance.ask_for("decay", root)
-        finish(maintenance)
-    assert decay.last_success is not None
-    assert str(decay.last_error).startswith("1 of 4 sessions: b: ")
-    maintenance.ask_for("decay", root)
-    finish(maintenance)
-    assert decay.last_error is None
-
-
 @pytest.mark.parametrize("name", ["archive", "purge", "compaction"])
 def test_nothing_is_removed_from_a_tree_that_is_not_as_it_was(
     memory: Memory, root: Root, maintenance: Maintenance, name: str
@@ -270,16 +231,6 @@ def note(memory: Memory, root: Root) -> None:
     root.fullness.note(memory.session("full"), "all of it must stay.")
 
 
-@pytest.mark.parametrize(
-    ("share", "pct"), [(0.79, 0), (0.8, 10), (0.94, 10), (0.95, 20), (1.2, 20)]
-)
-def test_how_much_must_go_depends_on_how_full_it_is(
-    memory: Memory, root: Root, share: float, pct: float
-) -> None:
-    fill(memory, root, share)
-    assert due_pct(memory, root) == pct
-
-
 def test_a_session_that_could_not_become_smaller_rests(memory: Memory, root: Root) -> None:
     """It is due again when it has grown by 1 %, but not for each write."""
     fill(memory, root, 0.85)
@@ -294,22 +245,6 @@ def test_a_session_that_could_not_become_smaller_rests(memory: Memory, root: Roo
     assert not due_pct(memory, root)
     fill(memory, root, 0.85)
     assert due_pct(memory, root)
-
-
-def test_status_says_that_a_session_is_full_until_it_is_smaller_or_gone(
-    memory: Memory, root: Root
-) -> None:
-    fill(memory, root, 0.97)
-    note(memory, root)
-    sentence = "Session full is 97 % full and could not be compacted: all of it must stay"
-    assert list(root.problems.values()) == [f"{sentence}; archive it or raise its quota."]
-    fill(memory, root, 0.90)
-    due_pct(memory, root)
-    assert not root.problems
-    fill(memory, root, 0.97)
-    note(memory, root)
-    root.fullness.forget_others({"another"})
-    assert not root.problems
 
 
 def test_a_session_may_switch_compaction_off_and_status_says_that_it_is_full(

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import daemons
@@ -128,21 +127,6 @@ def test_the_system_unit_is_hardly_exposed(tmp_path: Path, root: str) -> None:
     path.write_text(unit.render_unit(Service("/usr/bin/python3", (root,), user="nobody")))
     said = analyze("security", "--offline=yes", "--no-pager", str(path)).stdout
     assert float(said.rpartition("exposure level for")[2].split(":")[1].split()[0]) <= EXPOSURE
-
-
-@needs_systemd
-@pytest.mark.parametrize("name", AWKWARD)
-def test_systemd_reads_an_awkward_path_as_it_is(tmp_path: Path, name: str) -> None:
-    """systemd finds a program in a directory with this name, and misses one that is gone."""
-    (tmp_path / name).mkdir()
-    program, path = tmp_path / name / "python", tmp_path / "smp.service"
-    program.symlink_to(sys.executable)
-    service = replace(describe([tmp_path / name]), python=str(program), user="root")
-    path.write_text(unit.render_unit(service))
-    checked = analyze("verify", "--man=no", str(path))
-    assert (checked.returncode, checked.stderr) == (0, "")
-    program.unlink()
-    assert "not executable" in analyze("verify", "--man=no", str(path)).stderr
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,8 @@ class Known:
 
     name: str
     ends: datetime  # when nobody uses it any more
-    texts: dict[str, str] = field(
-        default_factory=dict
-    )  # of every memory that was acknowledged and not purged, by id
+    # Of every memory that was acknowledged and not purged, by id.
+    texts: dict[str, str] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)  # that may never be taken out
     used: datetime = START
     deleted: dict[str, datetime] = field(default_factory=dict)  # memories, and when
@@ -63,11 +62,8 @@ class Year:
         while len(self.known) < due:
             self._create()
         for one in self.known.values():
-            if (
-                self.now < one.ends
-                and self._is_active(one)
-                and self.random.random() < 150 * step / (self.end - START)
-            ):
+            chance = 150 * step / (self.end - START)
+            if self.now < one.ends and self._is_active(one) and self.random.random() < chance:
                 self._write(one)
         if self.known and self.random.random() < 0.001 * self.wanted * step / timedelta(hours=1):
             with suppress(QuotaExceeded):
@@ -75,12 +71,10 @@ class Year:
 
     def _create(self) -> None:
         name = f"session-{len(self.known)}"
-        self.memory.create_session(
-            id=name, user="user-1", topic=self.random.choice(["payments", "login", "search"])
-        )
-        self.known[name] = Known(
-            name, self.now + (self.end - START) * self.random.uniform(0.01, 0.16), used=self.now
-        )
+        topic = self.random.choice(["payments", "login", "search"])
+        self.memory.create_session(id=name, user="user-1", topic=topic)
+        ends = self.now + (self.end - START) * self.random.uniform(0.01, 0.16)
+        self.known[name] = Known(name, ends, used=self.now)
         self._count("created")
 
     def _write(self, one: Known) -> None:
@@ -88,12 +82,8 @@ class Year:
         one.used = self.now
         try:
             for _ in range(self.random.randrange(1, 6)):
-                self._note(
-                    one,
-                    session.add_turn(
-                        self.random.choice(["user", "architect"]), self._words("We decided it.")
-                    ),
-                )
+                speaker = self.random.choice(["user", "architect"])
+                self._note(one, session.add_turn(speaker, self._words("We decided it.")))
             self._record(one, session, self.random.randrange(5))
             session.save_agent_state("veritas", {"seen": len(one.texts)})
         except QuotaExceeded:
@@ -102,40 +92,28 @@ class Year:
 
     def _record(self, one: Known, session: Session, kind: int) -> None:
         if kind == 0:
-            self._note(
-                one, session.record_decision(self._words("Use it"), made_by="architect"), kept=True
-            )
+            made = session.record_decision(self._words("Use it"), made_by="architect")
+            self._note(one, made, kept=True)
         elif kind == 1:
-            found = self._note(
-                one,
-                session.record_finding(self._words("It breaks"), discovered_by="veritas"),
-                kept=True,
-            )
+            found = session.record_finding(self._words("It breaks"), discovered_by="veritas")
+            self._note(one, found, kept=True)
             if self.random.random() < 0.5:
                 session.resolve_finding(found.id, resolved_by="architect", action_taken="mended")
                 one.kept.discard(found.id)
-        elif kind == 2:
-            self._note(
-                one,
-                session.record_preference(self._words("Rather so"), confidence="explicit"),
-                kept=True,
-            )
-        elif kind == 3:
-            self._note(
-                one, session.record_preference(self._words("Maybe so"), confidence="uncertain")
-            )
+        elif kind in (2, 3):
+            confidence = "explicit" if kind == 2 else "uncertain"
+            liked = session.record_preference(self._words("Rather so"), confidence=confidence)
+            self._note(one, liked, kept=kind == 2)
         else:
-            learned = self._note(
-                one, session.record_learning(self._words("So it is"), learned_by="veritas")
-            )
-            if self.random.random() < 0.3:
+            learned = session.record_learning(self._words("So it is"), learned_by="veritas")
+            is_pinned = self.random.random() < 0.3
+            self._note(one, learned, kept=is_pinned)
+            if is_pinned:
                 session.pin(learned.id)
-                one.kept.add(learned.id)
 
-    def _note(self, one: Known, record: Record, *, kept: bool = False) -> Record:
+    def _note(self, one: Known, record: Record, *, kept: bool = False) -> None:
         one.texts[record.id] = record.text
         one.kept |= {record.id} if kept else set()
-        return record
 
     def _make_room(self, session: Session) -> None:
         """As the daemon does after every write."""
@@ -150,11 +128,7 @@ class Year:
         if self._is_active(one):
             session = self.memory.session(one.name)
             present = self._present(session)
-            standing = [
-                memory_id
-                for memory_id in one.texts
-                if memory_id not in one.deleted and memory_id in present
-            ]
+            standing = [name for name in one.texts if name not in one.deleted and name in present]
             if chance < 0.4 and standing:
                 session.get(self.random.choice(standing))
                 one.used = self.now
@@ -195,15 +169,10 @@ class Year:
         if self.now.hour % 6:
             return  # which is often enough
         before = {session.id for session in self.memory.sessions()}
-        outcome = lifecycle(
-            self.memory,
-            archive=self.now.hour < step / timedelta(hours=1) or step > timedelta(hours=12),
-        )
-        assert outcome.problems == []
+        archives = self.now.hour < step / timedelta(hours=1) or step > timedelta(hours=12)
+        assert lifecycle(self.memory, archive=archives).problems == []
         for name in before - {session.id for session in self.memory.sessions()}:
-            assert self.now - self.known[name].used >= ARCHIVED_AFTER, (
-                f"{name} was archived too early"
-            )
+            assert self.now - self.known[name].used >= ARCHIVED_AFTER, f"{name} went too early"
             self._count("archived")
         if self.now.hour % 12 == 0:
             for session in self.memory.sessions():
@@ -219,12 +188,10 @@ class Year:
             one = self.known[action.session]
             if action.type == "purge_session":
                 assert one.gone_at is not None
-                assert self.now - one.gone_at >= RETAINED, f"{one.name} was purged too early"
+                assert self.now - one.gone_at >= RETAINED, f"{one.name} went too early"
                 one.is_purged, one.texts = True, {}
             for memory_id in action.about if action.type == "purge_memories" else ():
-                assert self.now - one.deleted.pop(memory_id) >= RETAINED, (
-                    f"{memory_id} of {one.name} was purged too early"
-                )
+                assert self.now - one.deleted.pop(memory_id) >= RETAINED, (memory_id, one.name)
                 del one.texts[memory_id]
                 one.kept.discard(memory_id)
             self._count(action.type)
@@ -233,10 +200,8 @@ class Year:
 
     def check(self, *, all_of_it: bool = False) -> None:
         for one in self.known.values():
-            signature = [
-                _signature(self.memory.root / place / one.name)
-                for place in ("active", "archived", "deleted")
-            ]
+            places = [self.memory.root / place for place in ("active", "archived", "deleted")]
+            signature = [_signature(place / one.name) for place in places]
             if not all_of_it and self._signatures.get(one.name) == (signature, one.is_purged):
                 continue
             self._signatures[one.name] = (signature, one.is_purged)
@@ -269,21 +234,20 @@ class Year:
             lost = {memory_id for memory_id in one.kept if memory_id not in one.deleted} - standing
             assert lost == set(), f"{one.name}: {lost} may never be evicted"
             size = self.memory.session(one.name).size()
-            assert (
-                size.total_bytes <= size.quota_bytes + 12_000
-            )  # the YAML indexes are written by whoever looks after it
+            # The YAML indexes are written by whoever looks after it.
+            assert size.total_bytes <= size.quota_bytes + 12_000
 
     def _is_active(self, one: Known) -> bool:
         return (self.memory.root / "active" / one.name).is_dir()
 
     def _present(self, session: Session) -> set[str]:
         turns = {turn.id for turn in session.turns() if turn.data.get("type") != "summary"}
-        return turns | {
-            record.id for kind in SESSION_KINDS[1:] for record in session.records(kind.name)
-        }
+        others = (session.records(kind.name) for kind in SESSION_KINDS[1:])
+        return turns | {record.id for records in others for record in records}
 
     def _words(self, beginning: str) -> str:
-        return f"{beginning} {' '.join(self.random.choice(['alpha', 'beta', 'gamma', 'delta']) for _ in range(12))}"
+        words = [self.random.choice(["alpha", "beta", "gamma", "delta"]) for _ in range(12)]
+        return f"{beginning} {' '.join(words)}"
 
     def _count(self, what: str, times: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + times
@@ -309,27 +273,18 @@ def quick_root(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("sessions", "days", "step", "seed"),
-    [
-        pytest.param(4, 110, timedelta(hours=24), 3, id="a few months, day by day"),
-        pytest.param(6, 140, timedelta(hours=24), 1, id="some months more", marks=pytest.mark.slow),
-        pytest.param(
-            30, 365, timedelta(hours=2), 1, id="a year, two hours at a time", marks=pytest.mark.slow
-        ),
-    ],
-)
+    ("sessions", "days", "hours", "seed"),
+    [(4, 110, 24, 3), pytest.param(6, 140, 24, 1, marks=pytest.mark.slow),
+     pytest.param(30, 365, 2, 1, marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_a_year(
-    quick_root: Path,
-    sessions: int,
-    days: int,
-    step: timedelta,
-    seed: int,
+    quick_root: Path, sessions: int, days: int, hours: int, seed: int,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Each memory is in exactly one place."""
     monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
-    year = Year(quick_root, sessions, days, seed=seed)
+    year, step = Year(quick_root, sessions, days, seed=seed), timedelta(hours=hours)
     monkeypatch.setattr(overdue, "running_s", lambda: (year.now - START).total_seconds())
     while year.now < year.end:
         year.live(step)
@@ -337,13 +292,6 @@ def test_a_year(
         year.check()
         year.now += step
     year.check(all_of_it=True)
-    happened = {
-        "created",
-        "compacted",
-        "archived",
-        "unarchived",
-        "deleted",
-        "sessions deleted",
-        "purge_session",
-    }
+    happened = {"created", "compacted", "archived", "unarchived", "deleted", "sessions deleted",
+                "purge_session"}  # fmt: skip
     assert happened <= year.counts.keys(), year.counts
