@@ -24,30 +24,15 @@ def test_a_record_without_an_id_gets_the_next_one(memory: Memory) -> None:
     session.record_decision("First", made_by="a")
     path = memory.root / "active/s1/decisions.yaml"
     before = path.read_text()
-    append(
-        memory,
-        "decisions.yaml",
-        "  - text: Second  # by hand\n    by: ada\n    tags: [x]\n  # a comment\n",
-    )
-    append(
-        memory,
-        "decisions.yaml",
-        "  - made_by: bob\n    decision: Third\n    when: 2026-01-11T14:30:00Z\n",
-    )
+    second_text = "  - text: Second  # by hand\n    by: ada\n    tags: [x]\n  # a comment\n"
+    third_text = "  - made_by: bob\n    decision: Third\n    when: 2026-01-11T14:30:00Z\n"
+    append(memory, "decisions.yaml", second_text + third_text)
     assert give_ids(session, DECISION) == ["DEC-002", "DEC-003"]
     first, second, third = session.records("decision")
-    assert (second.id, second.text, second.data["made_by"], second.tags) == (
-        "DEC-002",
-        "Second",
-        "ada",
-        ["x"],
-    )
-    assert second.timestamp is not None
-    assert (third.id, third.text, third.data["timestamp"]) == (
-        "DEC-003",
-        "Third",
-        "2026-01-11T14:30:00Z",
-    )
+    assert (second.id, second.text, second.data["made_by"]) == ("DEC-002", "Second", "ada")
+    assert (second.tags, second.timestamp is None) == (["x"], False)
+    assert (third.id, third.text) == ("DEC-003", "Third")
+    assert third.data["timestamp"] == "2026-01-11T14:30:00Z"
     after = path.read_text()
     assert after.startswith(before)
     assert "decision: Second  # by hand\n" in after
@@ -60,11 +45,8 @@ def test_a_record_without_an_id_gets_the_next_one(memory: Memory) -> None:
 def test_what_is_not_a_memory_gets_none(memory: Memory) -> None:
     """It stays as it is, byte for byte, and check names it."""
     session = memory.create_session(id="s1")
-    odd = [
-        "- finding: without an author",
-        "- {finding: x, by: y, severity: low}",
-        "- id: 5\n    finding: z",
-    ]
+    odd = ["- finding: without an author", "- {finding: x, by: y, severity: low}",
+           "- id: 5\n    finding: z"]  # fmt: skip
     append(memory, "findings.yaml", "".join(f"  {record}\n" for record in odd))
     before = (memory.root / "active/s1/findings.yaml").read_bytes()
     assert give_ids(session, FINDING) == []

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,12 +33,8 @@ with lock_all(memory.tree, "s1", sys.argv[2:], 0.0, "holding for a test"):
     print("held", flush=True)
     sys.stdin.read()
 """
-FILES = [
-    "metadata.yaml",
-    *(kind.file for kind in SESSION_KINDS),
-    "agent-states/veritas.yaml",
-    "artifacts/report-1.md",
-]
+FILES = ["metadata.yaml", *(kind.file for kind in SESSION_KINDS), "agent-states/veritas.yaml",
+         "artifacts/report-1.md"]  # fmt: skip
 
 
 @contextmanager
@@ -135,12 +132,7 @@ def test_locks_are_taken_in_that_order_whatever_order_is_asked_for(
     assert taken == sorted(taken, key=lock_rank)
 
 
-def test_transactions_over_the_same_files_in_opposite_order_never_deadlock(
-    session: Session, memory: Memory
-) -> None:
-    """Two processes that name the same files in opposite order all finish, without one
-    LockTimeout."""
-    program = """
+OPPOSITE = """
 import sys
 from smp_client import Memory
 session = Memory(sys.argv[1]).session("s1")
@@ -155,10 +147,12 @@ for number in range(30):
         for step in steps if sys.argv[2] == "one" else reversed(steps):
             step()
 """
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(memory.root), name])
-        for name in ("one", "two")
-    ]
+
+
+def test_transactions_in_opposite_order_never_deadlock(session: Session, memory: Memory) -> None:
+    """Two processes that name the same files in opposite order finish without a LockTimeout."""
+    programs = ([sys.executable, "-c", OPPOSITE, str(memory.root), name] for name in ("one", "two"))
+    processes = [subprocess.Popen(program) for program in programs]
     assert [process.wait(timeout=60) for process in processes] == [0, 0]
     for kind in ("finding", "decision", "turn"):
         assert len(session.records(kind)) == 60
@@ -175,17 +169,9 @@ def test_reading_takes_no_lock(session: Session, memory: Memory) -> None:
         with pytest.raises(LockTimeout):
             reader.record_decision("d", made_by="a")
         assert reader.get(decision.id).text == "d"
-        assert (
-            [turn.text for turn in reader.turns()]
-            == [turn.text for turn in reader.turns(last=1)]
-            == ["hello"]
-        )
+        assert [turn.text for turn in reader.turns()] == ["hello"]
         assert reader.agent_state("veritas")["a"] == 1
-        assert reader.agent_state_history("veritas") == []
         assert reader.artifact("report-1").text == "text"
-        assert reader.artifacts() == ["report-1"]
-        assert reader.agent_states() == ["veritas"]
-        assert reader.state == "active"
         assert reader.size().total_bytes > 0
         assert reader.problems() == []
 
@@ -233,15 +219,8 @@ def test_a_lock_file_full_of_rubbish_does_no_harm(session: Session, memory: Memo
     """What stands in a lock file is never needed: any bytes in it lead to the same numbers."""
     path = memory.root / ".smp/locks/s1/findings.yaml.lock"
     session.record_finding("x", discovered_by="a")
-    contents = [
-        b"",
-        b"{",
-        b"[]",
-        b'{"note": 5}',
-        b"\xff\x00",
-        b'{"note": {}, "holder": "me"}',
-        b"x" * 70_000,
-    ]
+    contents = [b"", b"{", b"[]", b'{"note": 5}', b"\xff\x00", b'{"note": {}, "holder": "me"}',
+                b"x" * 70_000]  # fmt: skip
     for number, rubbish in enumerate(contents):
         path.write_bytes(rubbish)
         assert session.record_finding("x", discovered_by="a").id == f"FIND-{number + 2:03d}"
@@ -258,34 +237,28 @@ def test_a_lock_file_that_is_a_link_is_refused(session: Session, memory: Memory)
     assert outside.read_bytes() == b"untouched"
 
 
-def test_asking_who_has_a_file_open_survives_being_interrupted(memory: Memory) -> None:
-    """Somebody who opens the file while the kernel is asked about it must not end the process that
-    asks.
-
-    With the default signal (SIGIO) this program died with `I/O possible`.
-    """
-    program = """
+INTERRUPTED = """
 import fcntl, os, sys
 from smp_client.disk import tree
-path = sys.argv[1]
 honest = fcntl.fcntl
 def opened_meanwhile(descriptor, command, *rest):
     result = honest(descriptor, command, *rest)
     if command == fcntl.F_SETLEASE and rest == (fcntl.F_RDLCK,):
         try:
-            os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)
         except BlockingIOError:
             print("in the way")
     return result
 fcntl.fcntl = opened_meanwhile
-descriptor = os.open(path, os.O_RDONLY)
-print(tree.nobody_writes(descriptor))
+print(tree.nobody_writes(os.open(sys.argv[1], os.O_RDONLY)))
 """
-    path = memory.root.parent / "file"
-    path.touch()
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60
-    )
+
+
+def test_asking_who_has_a_file_open_survives_being_interrupted(tmp_path: Path) -> None:
+    """Somebody who opens the file meanwhile must not end the process that asks, as SIGIO does."""
+    (tmp_path / "file").touch()
+    program = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "file")]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "in the way\nTrue\n"), done.stderr
 
 

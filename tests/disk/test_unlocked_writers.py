@@ -21,28 +21,21 @@ from smp_client.disk import rewrite as rewrite_module
 from smp_client.disk.tree import Tree
 from smp_client.passes.tidy import tidy
 
-# Appends with `>>` and no lock until the file `stop` is there, and prints how many records that
-# were.
-SHELL_FINDINGS = r"""
+# Appends with `>>` and no lock until the file `stop` is there, and prints how many records.
+SHELL = r"""
 i=0
 while [ ! -e "$2" ]; do
     i=$((i+1))
-    printf '  - id: SH-%s\n    timestamp: "2026-01-01T00:00:00Z"\n    discovered_by: shell\n'\
-'    finding: shell %s\n' $i $i >> "$1"
+    printf "$3" $i $i >> "$1"
     /bin/true
 done
 echo $i
 """
-SHELL_TURNS = r"""
-i=0
-while [ ! -e "$2" ]; do
-    i=$((i+1))
-    printf '## Turn %s - 2026-01-01 00:00:00\n**Speaker:** shell\n\nshell %s\n\n---\n\n' \
-        $((1000000+i)) $i >> "$1"
-    /bin/true
-done
-echo $i
-"""
+SHELL_FINDING = (
+    r'  - id: SH-%s\n    timestamp: "2026-01-01T00:00:00Z"\n    discovered_by: shell\n'
+    r"    finding: shell %s\n"
+)
+SHELL_TURN = r"## Turn 1%06d - 2026-01-01 00:00:00\n**Speaker:** shell\n\nshell %s\n\n---\n\n"
 LOCKED = """
 import sys
 from smp_client import Memory
@@ -54,6 +47,7 @@ for number in range(int(sys.argv[2])):
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/fd").is_dir(), reason="needs /proc to open what was found before"
 )
+Save = Callable[[Path, bytes], object]
 RECORD = b"  - id: OPEN-%d\n    finding: written late %d\n"
 
 
@@ -86,21 +80,18 @@ def none_is_left(memory: Memory) -> bool:
 def test_shell_loops_lose_nothing_to_rewrites(
     session: Session, memory: Memory, tmp_path: Path, each: int
 ) -> None:
-    """Shell loops append to findings and conversation while the library makes 200 rewrites, 100 of
-    each, or fewer where it has to be quick, and another adds records under the lock: every record
-    of each is there exactly once."""
+    """Shell loops append to two files while the library rewrites both, and another process adds
+    records under the lock: every record of each is there exactly once."""
     session.record_finding("pinned", discovered_by="a")
     session.add_turn("user", "pinned")
-    stop = tmp_path / "stop"
-    folder = memory.root / "active/s1"
+    stop, folder = tmp_path / "stop", memory.root / "active/s1"
     shells = [
         subprocess.Popen(
-            ["/bin/sh", "-c", script, "sh", str(folder / file), str(stop)],
-            stdout=subprocess.PIPE,
-            text=True,
+            ["/bin/sh", "-c", SHELL, "sh", str(folder / file), str(stop), record],
+            stdout=subprocess.PIPE, text=True,
         )
-        for script, file in ((SHELL_FINDINGS, "findings.yaml"), (SHELL_TURNS, "conversation.md"))
-    ]
+        for record, file in ((SHELL_FINDING, "findings.yaml"), (SHELL_TURN, "conversation.md"))
+    ]  # fmt: skip
     other = subprocess.Popen([sys.executable, "-c", LOCKED, str(memory.root), str(each)])
     for number in range(each):
         session.update("FIND-001", step=number)
@@ -109,18 +100,12 @@ def test_shell_loops_lose_nothing_to_rewrites(
     stop.touch()
     counts = [int(shell.communicate(timeout=60)[0]) for shell in shells]
     wait_until(lambda: none_is_left(memory), "all is brought over")
-    for kind, count, last in (
-        ("finding", counts[0], session.pin("FIND-001")),
-        ("turn", counts[1], session.pin("turn-1")),
-    ):
-        expected = [
-            "pinned",
-            *(f"locked {number}" for number in range(each)),
-            *(f"shell {number + 1}" for number in range(count)),
-        ]
-        assert Counter(texts(session, kind)) == Counter(expected)
+    for kind, memory_id, count in (("finding", "FIND-001", counts[0]), ("turn", "turn-1", counts[1])):
+        assert session.pin(memory_id).pinned
+        ours = [f"locked {number}" for number in range(each)]
+        theirs = [f"shell {number + 1}" for number in range(count)]
+        assert Counter(texts(session, kind)) == Counter(["pinned", *ours, *theirs])
         assert count > 20, "the shell was too slow to be in anybody's way"
-        assert last.pinned
     assert session.problems() == []
     assert quarantined(memory) == b""
 
@@ -128,8 +113,7 @@ def test_shell_loops_lose_nothing_to_rewrites(
 def test_an_append_between_reading_and_replacing_arrives(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record appended with `>>` after the library has read the file, and before it has replaced
-    it, is there."""
+    """A record appended with `>>` between our reading and our replacing is there."""
     session.record_finding("pinned", discovered_by="a")
     with at_the_exchange(monkeypatch, before=lambda: append_late(memory, 1)):
         session.pin("FIND-001")
@@ -140,6 +124,15 @@ def test_an_append_between_reading_and_replacing_arrives(
 def append_late(memory: Memory, number: int) -> None:
     with findings_file(memory).open("ab") as file:
         file.write(RECORD % (number, number))
+
+
+def without_first(session: Session, memory: Memory) -> bytes:
+    """Record two findings, and return their file without the first."""
+    session.record_finding("pinned", discovered_by="a")
+    session.record_finding("other", discovered_by="a")
+    content = findings_file(memory).read_bytes()
+    first, second = (content.index(f"  - id: FIND-00{number}".encode()) for number in (1, 2))
+    return content[:first] + content[second:]
 
 
 def held_up_while_opening(path: Path) -> Callable[..., None]:
@@ -161,8 +154,7 @@ def test_a_writer_that_is_held_up_while_it_opens_the_file_loses_nothing(
     session: Session, memory: Memory
 ) -> None:
     """It found the file before we replaced it and opens it afterwards. The kernel does not count it
-    before, so that the old version has to stay for a while: removed as soon as nobody had it open,
-    it took the record with it."""
+    before, so the old version has to stay for a while."""
     session.record_finding("pinned", discovered_by="a")
     go_on = held_up_while_opening(findings_file(memory))
     session.pin("FIND-001")
@@ -177,19 +169,9 @@ def test_a_writer_that_is_held_up_while_it_opens_the_file_loses_nothing(
 def test_a_writer_of_what_we_take_back_loses_nothing(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody opens what we have just put in the place of an edit, and we put the edit back: what
-    is written then arrives.
-
-    While the version that was taken back was named as if it had never been in its place, it was
-    removed unseen."""
-    session.record_finding("pinned", discovered_by="a")
-    session.record_finding("other", discovered_by="a")
-    path = findings_file(memory)
-    content = path.read_bytes()
-    edited = (
-        content[: content.index(b"  - id: FIND-001")]
-        + content[content.index(b"  - id: FIND-002") :]
-    )
+    """Somebody opens the file that we have just put in the place of an edit, and we put the edit
+    back, because it has removed the record: bytes written then arrive."""
+    path, edited = findings_file(memory), without_first(session, memory)
     late: list[Callable[..., None]] = []
     with (
         at_the_exchange(
@@ -231,11 +213,7 @@ def test_an_append_that_is_half_written_when_we_replace_the_file_stays_in_one_pi
 def test_an_append_that_stands_in_the_file_already_is_not_taken_for_done(
     session: Session, memory: Memory
 ) -> None:
-    """A line that came late is added even where the new file has the same line: only after a crash
-    it may be there already.
-
-    While it was looked for in the whole file, the second of two equal lines was lost.
-    """
+    """A line that came late is added even where the new file has the same line."""
     session.save_artifact("report-1", "checked\n")
     with kept_open(memory.root / "active/s1/artifacts/report-1.md") as write:
         session.save_artifact("report-1", "more\nchecked\n")
@@ -248,11 +226,7 @@ def test_an_append_that_stands_in_the_file_already_is_not_taken_for_done(
 def test_what_came_late_is_there_once_after_a_crash(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, arrived: bool
 ) -> None:
-    """Cut off just before or just after it was added to the new file, it is there once when the
-    next writer is done.
-
-    Seen to fail, with it there twice, while the name of the old version did not say that somebody
-    was about to add it."""
+    """Cut off just before or just after it was added to the new file, it is there once."""
     session.record_finding("pinned", discovered_by="a")
     honest = Tree.append_line
 
@@ -307,11 +281,7 @@ while size := sys.stdin.buffer.readline():
 def test_a_shell_that_writes_line_by_line_is_not_crossed(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, begins: str
 ) -> None:
-    """A shell's printf of several lines is as many writes: our turn comes behind the last, not
-    between.
-
-    Seen to fail where an append looked only at the size that it had noted: the shell's turn was
-    torn in two."""
+    """A shell's printf of several lines is as many writes: our turn comes behind the last."""
     session.add_turn("a", "first")
     path = memory.root / "active/s1/conversation.md"
     shell = path.open("ab", buffering=0)
@@ -346,14 +316,8 @@ def test_a_file_kept_open_across_a_rewrite_loses_nothing(session: Session, memor
         session.record_finding("in between", discovered_by="a")
         write(RECORD % (3, 3))
     session.record_finding("last", discovered_by="a")
-    assert sorted(texts(session)) == [
-        "in between",
-        "last",
-        "pinned",
-        "written late 1",
-        "written late 2",
-        "written late 3",
-    ]
+    late = [f"written late {number}" for number in (1, 2, 3)]
+    assert sorted(texts(session)) == ["in between", "last", "pinned", *late]
     assert none_is_left(memory)
 
 
@@ -374,18 +338,8 @@ def test_what_a_quiet_writer_left_is_taken_in_while_it_is_still_open(
             session.record_finding(f"quiet {number}", discovered_by="a")
             assert texts(session).count(f"written late {number}") == 1
     session.record_finding("last", discovered_by="a")
-    assert Counter(texts(session)) == Counter(
-        [
-            "pinned",
-            "busy 1",
-            "quiet 1",
-            "written late 1",
-            "busy 2",
-            "quiet 2",
-            "written late 2",
-            "last",
-        ]
-    )
+    busy = [f"{name} {number}" for number in (1, 2) for name in ("busy", "quiet", "written late")]
+    assert Counter(texts(session)) == Counter(["pinned", *busy, "last"])
     assert none_is_left(memory)
 
 
@@ -397,16 +351,9 @@ def save_by_rename(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("save", [save_by_rename, Path.write_bytes], ids=["by rename", "in place"])
 def test_an_edit_that_crosses_a_rewrite_survives(
-    session: Session,
-    memory: Memory,
-    monkeypatch: pytest.MonkeyPatch,
-    save: Callable[[Path, bytes], object],
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, save: Save
 ) -> None:
-    """An editor that saves the file between our reading and our replacing keeps its edit, and our
-    change is made on top of it.
-
-    `save` renames another file over ours, or truncates ours and writes it anew.
-    """
+    """An editor that saves between our reading and our replacing keeps its edit, under ours."""
     session.record_finding("pinned", discovered_by="a")
     session.record_finding("to be edited", discovered_by="a")
     path = findings_file(memory)
@@ -422,8 +369,7 @@ def test_an_edit_that_crosses_a_rewrite_survives(
 def test_an_edit_written_into_the_old_file_is_kept_aside(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An editor that opened the file before our exchange and writes it anew after it: the edit is
-    in quarantine, whole."""
+    """An editor writes the file anew that it had opened before our exchange."""
     session.record_finding("pinned", discovered_by="a")
     edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
     descriptor = os.open(findings_file(memory), os.O_WRONLY)
@@ -440,8 +386,7 @@ def test_an_edit_written_into_the_old_file_is_kept_aside(
 def test_an_editor_caught_between_truncating_and_writing_loses_nothing(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Truncated at the moment of the exchange, written afterwards: the caller is told, and the
-    editor's file stays in its place."""
+    """The caller is told, and the editor's file stays in its place."""
     session.record_finding("pinned", discovered_by="a")
     edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
     descriptor = os.open(findings_file(memory), os.O_WRONLY)
@@ -462,30 +407,22 @@ def test_an_editor_caught_between_truncating_and_writing_loses_nothing(
 def test_an_edit_that_removes_the_record_we_change_is_not_undone_silently(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller is told that its memory has gone, and the edit is at hand: in the file or in
-    quarantine."""
-    session.record_finding("pinned", discovered_by="a")
-    session.record_finding("other", discovered_by="a")
-    content = findings_file(memory).read_bytes()
-    edited = (
-        content[: content.index(b"  - id: FIND-001")]
-        + content[content.index(b"  - id: FIND-002") :]
-    )
+    """The caller is told that its memory has gone, and the edit is in the file."""
+    edited = without_first(session, memory)
     with (
         at_the_exchange(monkeypatch, before=lambda: save_by_rename(findings_file(memory), edited)),
         pytest.raises(MemoryNotFound),
     ):
         session.pin("FIND-001")
     session.record_finding("last", discovered_by="a")
-    assert edited in (quarantined(memory), findings_file(memory).read_bytes()[: len(edited)])
-    assert "other" in texts(session)
+    assert findings_file(memory).read_bytes().startswith(edited)
+    assert texts(session) == ["other", "last"]
 
 
 def test_an_edit_of_the_metadata_survives_our_change(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changing one part of the metadata keeps what a person wrote into another at the same moment,
-    comments too."""
+    """Changing one part keeps the edit of another at the same moment, comments too."""
     path = memory.root / "active/s1/metadata.yaml"
     edited = b"# mine\n" + path.read_bytes().replace(b"E-Commerce", b"Shop")
     with at_the_exchange(monkeypatch, before=lambda: save_by_rename(path, edited)):
