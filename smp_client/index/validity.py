@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
 from ..model.layout import ARCHIVED, GLOBAL
@@ -27,6 +26,8 @@ from ..model.record import FINDING, PREFERENCE, RELATIONSHIP, is_memory_name
 from .sql import Sql
 
 if TYPE_CHECKING:
+    from sqlite3 import Connection
+
     from .database import Index
 
 SUPERSEDES, RESOLVES = "supersedes", "resolves"

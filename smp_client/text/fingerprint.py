@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 
@@ -18,6 +17,8 @@ def hash_of(value: Mapping[str, Value]) -> str:
 
 def hash_of_bytes(content: bytes) -> str:
     """Return the hash of a memory that is a whole file."""
+    import hashlib  # late: OpenSSL takes 3 ms to load, and a program that only appends needs none
+
     return hashlib.sha256(content).hexdigest()[:32]
 
 
