@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
 from smp_client.model.deadline import deadline, interruptible, step
-from smp_client.model.layout import LEAD, LEAD_SCOPE
 from smp_client.model.record import Kind
 from smp_client.redaction import redact
 from smp_daemon.jobs import Stopping
@@ -61,20 +58,6 @@ def test_whoever_runs_the_work_is_asked_at_every_step_and_can_end_it(memory: Mem
     assert len(asked) == 6
     assert contents(index) == before
     index.close()
-
-
-def test_a_daemon_is_stopped_while_it_waits_for_a_client_that_brings_the_index_up_to_date(
-    memory: Memory, tmp_path: Path
-) -> None:
-    memory.create()
-    with lock(memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "bringing the index up to date"):
-        daemon = Daemon([memory.root], tmp_path / "log")
-        wait_until(lambda: daemon.catches(signal.SIGTERM), "it has set its handlers")
-        assert daemon.stop() == 0
-
-
-def beat(memory: Memory) -> str:
-    return str(json.loads((memory.root / ".smp/status.json").read_text())["heartbeat_at"])
 
 
 def test_a_daemon_is_stopped_while_many_drops_wait_for_a_lock(

@@ -250,18 +250,6 @@ def test_a_bad_turn_does_not_hide_its_neighbours(bad: bytes, session: Session) -
     assert conversation(session).read_bytes().startswith(content)
 
 
-def test_a_field_cannot_change_what_a_turn_is() -> None:
-    """Id, number and time come from the heading, the text from below it."""
-    fields = (
-        b'**Id:** evil\n**Turn:** 9\n**Fields:** {"id": "x", "content": "y", "timestamp": "z"}\n'
-    )
-    content = b"## Turn 2 - 2026-01-11 14:30:00\n" + fields + b"\ntext\n"
-    (located,) = markdown.parse(content).records
-    assert {key: located.value[key] for key in ("id", "turn", "timestamp", "content")} == {
-        "id": "turn-2", "turn": 2, "timestamp": "2026-01-11T14:30:00Z", "content": "text",
-    }  # fmt: skip
-
-
 def test_a_removed_turn_leaves_its_number_used() -> None:
     """`Last-Turn` stands once in the head, behind the version; all other bytes stay."""
     content = HEADER + b"".join(markdown.render_turn(turn(number)) for number in (1, 2, 3))

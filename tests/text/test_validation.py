@@ -235,19 +235,6 @@ def test_numbers_and_texts_that_show_themselves_otherwise_are_stored_bare(sessio
     )
 
 
-def test_an_unreadable_time_in_a_hand_written_record_is_none(
-    session: Session, memory: Memory
-) -> None:
-    """Reading never raises for a time that no calendar has."""
-    path = memory.root / "active/s1/findings.yaml"
-    stamps = ["rubbish", "0001-01-01T00:00:00+01:00", "2026-13-45"]
-    records = [
-        f"  - id: X-{number}\n    timestamp: '{stamp}'\n" for number, stamp in enumerate(stamps)
-    ]
-    path.write_text("findings:\n" + "".join(records))
-    assert [record.timestamp for record in session.records("finding")] == [None, None, None]
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(-1e298, 1e298) | st.text(max_size=20),
     lambda inner: (

@@ -4,7 +4,6 @@ refused."""
 from __future__ import annotations
 
 import json
-import math
 from contextlib import suppress
 from typing import Any
 
@@ -46,7 +45,13 @@ texts = (
     | st.text(characters, max_size=40)
     | st.lists(st.sampled_from(TRICKY), max_size=3).map("".join)
 )
-scalars = texts | st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = (
+    texts
+    | st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
 keys = texts.filter(lambda key: 0 < len(key) <= 128)
 nested: st.SearchStrategy[Any] = st.recursive(
     scalars,
@@ -57,12 +62,11 @@ mappings = st.dictionaries(keys, nested, max_size=4)
 
 
 def same(one: Value, other: Value) -> bool:
-    """Equal in type as well: `1`, `1.0` and `true` are three values; nan is itself."""
     return canonical(one) == canonical(other)
 
 
 def canonical(value: object) -> str:
-    """Return one text for one value, whatever the order of its keys."""
+    """Return one text for one value: `1`, `1.0` and `true` are three."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -85,15 +89,7 @@ def test_any_mapping_in_block_style_loads_to_itself(mapping: dict[str, Value], i
     assert same(load(text) or {}, mapping)
 
 
-def without_nan(value: Value) -> Value:
-    if isinstance(value, dict):
-        return {key: without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_nan(item) for item in value]
-    return 0.5 if isinstance(value, float) and math.isnan(value) else value
-
-
-@given(mappings.map(without_nan))
+@given(mappings)
 @example({"large": 1e16, "small": 1e-7, "plain": "e", "negative": -2.5e-300})
 @settings(max_examples=120, deadline=None)
 def test_pyyaml_reads_what_we_render_and_sees_the_same(mapping: dict[str, Value]) -> None:
@@ -105,32 +101,9 @@ def test_pyyaml_reads_what_we_render_and_sees_the_same(mapping: dict[str, Value]
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "no",
-        "On",
-        "yes",
-        "0x1F",
-        "0o17",
-        "007",
-        "1_000",
-        "12:30:45",
-        "2026-01-11",
-        "2026-01-11T14:30:00Z",
-        "1.2.3",
-        "+",
-        "=",
-    ],
-)
-def test_what_only_looks_like_another_type_stays_a_text(text: str) -> None:
-    """Only null, true, false and decimal numbers are not texts."""
-    assert load(f"key: {text}\n") == {"key": text}
-    assert load(render_flow(text)) == text
-
-
-@pytest.mark.parametrize(
     ("text", "value"),
-    [("~", None), ("Null", None), ("", None), ("TRUE", True), ("false", False), ("12", 12), ("-3",
+    [("no", "no"), ("0x1F", "0x1F"), ("007", "007"), ("2026-01-11", "2026-01-11"), ("1.2.3", "1.2.3"),
+     ("~", None), ("Null", None), ("", None), ("TRUE", True), ("false", False), ("12", 12), ("-3",
      -3), ("+4", 4), ("1e3", 1000.0),
      ("-.5", -0.5), ("3.", 3.0), (".inf", ".inf"), ("-.NaN", "-.NaN"), ("1e999", "1e999"), ("9" * 300,
       int("9" * 300)), ("9" * 5000, "9" * 5000)],
