@@ -14,7 +14,6 @@ from smp_client import (
     Invalid,
     Memory,
     MemoryNotFound,
-    NewerFormat,
     Session,
     SessionNotFound,
 )
@@ -59,21 +58,13 @@ def test_metadata_hold_every_field(memory: Memory) -> None:
     }  # fmt: skip
 
 
-def test_sessions_are_listed_and_found_again(memory: Memory, tmp_path: Path) -> None:
-    one = memory.create_session(user="u")
-    two = memory.create_session(id="second")
-    two.update_metadata(status="idle")
-    assert {session.id for session in Memory(tmp_path / "sessions").sessions()} == {one.id, "second"}
-    assert [session.id for session in memory.sessions(state="idle")] == ["second"]
+def test_sessions_are_listed_and_found_again(memory: Memory, session: Session) -> None:
+    memory.create_session(id="second").update_metadata(status="idle")
+    assert {one.id for one in Memory(memory.root).sessions()} == {"s1", "second"}
+    assert [one.id for one in memory.sessions(state="idle")] == ["second"]
     assert memory.session("second").state == "idle"
-
-
-def test_an_id_is_taken_once(memory: Memory, session: Session) -> None:
     with pytest.raises(Conflict):
         memory.create_session(id="s1")
-
-
-def test_a_session_that_is_not_there_says_so(memory: Memory, session: Session) -> None:
     with pytest.raises(SessionNotFound, match="nobody"):
         memory.session("nobody")
 
@@ -158,14 +149,11 @@ def test_preferences_learnings_and_relationships(session: Session) -> None:
 
 def test_an_update_replaces_fields_and_None_takes_one_out(session: Session) -> None:
     session.record_decision("A", made_by="x", rationale="because", draft=True)
-    session.record_decision("B", made_by="x")
     session.update("DEC-001", confidence="medium", rationale=None, extra=[1])
     changed = session.get("DEC-001").data
-    assert changed["confidence"] == "medium"
-    assert changed["extra"] == [1]
+    assert (changed["confidence"], changed["extra"], changed["draft"]) == ("medium", [1], True)
     assert "rationale" not in changed
     assert "updated_at" in changed
-    assert session.get("DEC-002").text == "B"
 
 
 def test_pinning_a_record_and_a_turn(session: Session) -> None:
@@ -234,31 +222,6 @@ def test_global_memory_is_written_and_read_the_same_way(memory: Memory) -> None:
     assert again.profile() == {"name": "Kim", "languages": ["en", "de"]}
     everywhere.update(pref.id, confidence="inferred")
     assert [record.data["confidence"] for record in again.records("preference")] == ["inferred"]
-
-
-def test_ids_are_never_given_twice(session: Session) -> None:
-    """Not even after the last record was removed by hand."""
-    session.record_decision("A", made_by="x")
-    session.record_decision("B", made_by="x")
-    path = folder(session) / "decisions.yaml"
-    content = path.read_text()
-    path.write_text(content[: content.index("  - id: DEC-002")])
-    assert session.record_decision("C", made_by="x").id == "DEC-003"
-
-
-def test_a_newer_format_is_refused_and_left_alone(session: Session) -> None:
-    path = folder(session) / "decisions.yaml"
-    path.write_text("version: 2\ndecisions:\n  - id: DEC-001\n")
-    before = path.read_bytes()
-    with pytest.raises(NewerFormat):
-        session.record_decision("A", made_by="x")
-    with pytest.raises(NewerFormat):
-        session.records("decision")
-    with pytest.raises(NewerFormat):
-        session.get("DEC-001")
-    with pytest.raises(NewerFormat):
-        session.update("DEC-001", a=1)
-    assert path.read_bytes() == before
 
 
 def test_batched_fsync_is_made_durable_on_request(tmp_path: Path) -> None:

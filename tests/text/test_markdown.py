@@ -250,18 +250,6 @@ def test_a_bad_turn_does_not_hide_its_neighbours(bad: bytes, session: Session) -
     assert conversation(session).read_bytes().startswith(content)
 
 
-def test_a_removed_turn_leaves_its_number_used() -> None:
-    """`Last-Turn` stands once in the head, behind the version; all other bytes stay."""
-    content = HEADER + b"".join(markdown.render_turn(turn(number)) for number in (1, 2, 3))
-    once = changed(content, {"turn-3": None}, 3)
-    twice = changed(once, {"turn-1": None}, 4)
-    assert [located.value["id"] for located in markdown.parse(twice).records] == ["turn-2"]
-    assert Conversation().highest(markdown.parse(twice), twice) == 4
-    assert twice.count(b"**Last-Turn:** ") == 1
-    assert twice.startswith(b"# Conversation History\n")
-    assert markdown.render_turn(turn(2)) in twice
-
-
 def test_of_a_double_the_last_is_meant(session: Session) -> None:
     """As in the record files; the other stays as it is.
 

@@ -121,18 +121,6 @@ def test_what_cannot_be_stored_is_refused(session: Session, case: str) -> None:
     assert all(len(problem) < 400 for problem in problems)
 
 
-@pytest.mark.usefixtures("untouched")
-@pytest.mark.parametrize(
-    "case",
-    [case for case in REFUSED if "artifact" in case or case.startswith("a s") or "tag" in case],
-)
-def test_a_transaction_refuses_the_same(session: Session, case: str) -> None:
-    """A refusal inside a transaction rolls all of it back."""
-    with pytest.raises(Invalid), session.transaction() as tx:
-        tx.record_decision("fine", made_by="a")
-        REFUSED[case](tx)  # type: ignore[arg-type]
-
-
 def test_changes_are_checked_like_new_records(session: Session, memory: Memory) -> None:
     """An update that would leave a record that could not be written is refused, with all its
     problems, and changes nothing."""
