@@ -116,7 +116,7 @@ BUDGETS = {
     "smp_client/passes": 2_100,
     "smp_client/privacy": 1_260,
     "smp_client/change": 1_920,
-    "smp_client/ask": 2_265,
+    "smp_client/ask": 2_241,
     "smp_client/index": 2_572,
     "smp_client/disk": 3_209,
     "smp_client/text": 1_743,

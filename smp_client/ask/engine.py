@@ -280,9 +280,6 @@ def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     for some in want.tags:
         named = _named(view, "tags", "tag", some)
         conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
-    if want.without_tags:
-        named = _named(view, "tags", "tag", want.without_tags)
-        conditions.append(Sql(f"m.key NOT IN ({named.text})", named.parameters))
     each = [Sql(f"({condition.text})", condition.parameters) for condition in conditions]
     whole = Sql.joined(" AND ", each)
     return whole.text, list(whole.parameters)

@@ -36,8 +36,6 @@ class QueryOptions(TypedDict, total=False):
 
     types: Sequence[str] | str
     tags: Sequence[str] | str  # any of them, or one below them
-    all_tags: bool  # all of them
-    without_tags: Sequence[str] | str
     agents: Sequence[str] | str
     project: str  # of sessions that name this project, or none; and what holds everywhere
     since: When
@@ -45,7 +43,6 @@ class QueryOptions(TypedDict, total=False):
     min_priority: float
     include_decayed: bool  # True; without, memories below `policy.decayed_below` are left out
     confidence: Sequence[str] | str
-    min_importance: float
     min_relevance: float
     sort: str  # relevance, priority, importance, newest, oldest
     limit: int | None
@@ -75,7 +72,6 @@ class Wanted:
 
     conditions: tuple[Sql, ...] = ()
     tags: tuple[tuple[str, ...], ...] = ()  # of each of these at least one
-    without_tags: tuple[str, ...] = ()
     min_priority: float | None = None
     min_relevance: float | None = None
     order: str | None = None  # SQL; None for the score
@@ -102,7 +98,7 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
         for name in options
         if name not in known
     ]
-    names = ("types", "tags", "without_tags", "agents", "confidence")
+    names = ("types", "tags", "agents", "confidence")
     texts = {name: listed(name, given(name), problems) for name in names}
     conditions: list[Sql] = []
     if given("types") is not None:
@@ -121,12 +117,10 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
                 conditions.append(Sql(f"m.at {sign} ?", (at,)))
         except (ValueError, OverflowError) as error:
             problems.append(f"{name}: {error}")
-    for name in ("min_priority", "min_relevance", "min_importance"):
+    for name in ("min_priority", "min_relevance"):
         least = given(name)
         if least is not None and not (isinstance(least, (int, float)) and 0 <= least <= 1):
             problems.append(f"{name} must be a number from 0 to 1, not {shown(least)}")
-    if given("min_importance") is not None:
-        conditions.append(Sql("m.importance >= ?", (given("min_importance"),)))
     sort = given("sort", "relevance")
     if not isinstance(sort, str) or sort not in _SORTS:
         problems.append(f"sort must be one of {', '.join(_SORTS)}, not {shown(sort)}")
@@ -138,10 +132,9 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
         raise InvalidQuery("; ".join(problems) + ".")
     decayed = None if given("include_decayed", True) else policy.decayed_below
     floors = [value for value in (given("min_priority"), decayed) if value is not None]
-    tags = texts["tags"]
-    groups = [(tag,) for tag in tags] if given("all_tags") else [tuple(tags)] if tags else []
+    tags = (tuple(texts["tags"]),) if texts["tags"] else ()
     return Wanted(
-        tuple(conditions), tuple(groups), tuple(texts["without_tags"]), max(floors, default=None),
+        tuple(conditions), tags, max(floors, default=None),
         given("min_relevance"), _SORTS[sort], None if limit is None else min(limit, COUNT_CAP),
         min(offset, COUNT_CAP), bool(given("explain")), bool(given("count_access")),
     )  # fmt: skip

@@ -57,14 +57,17 @@ class _Mistake(Exception):
     """What is wrong with a part of a specification; its place is for the catcher to say."""
 
 
+Values = Sequence[Any]  # of a field of one memory, a list as one of them
+
+
 @dataclass(frozen=True)
 class Filter:
-    """A test of a field: `in`, `within`, `contains`, `prefix` or `exists`, or its opposite."""
+    """A test of the values of a field, and the same in SQL where SQLite has an index for it."""
 
     field: str
-    test: str
-    given: Any = None
-    is_opposite: bool = False
+    fits: Callable[[Values], bool]
+    condition: Sql | None = None
+    tags: tuple[str, ...] = ()  # of which a memory needs one
 
 
 @dataclass(frozen=True)
@@ -90,26 +93,29 @@ class Specification:
 def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     """Return the answer to a query specification, narrowed down by the options."""
     said = understand(specification)
+    filters = list(said.filters)
     if want.min_priority is not None:
-        least = Filter("priority", "within", [(">=", want.min_priority)])
-        said = replace(said, filters=(*said.filters, least))
-    want, filters = _narrowed(want, said.filters)
-    named = [*(one.field for one in filters), *(field for field, _ in said.sort)]
+        least = want.min_priority
+        filters.append(Filter("priority", lambda values: values[0] >= least))
+    limit = want.limit if said.limit is None else said.limit
+    want = want.also(*(one.condition for one in filters if one.condition))
+    tags = (*want.tags, *(one.tags for one in filters if one.tags))
+    tests = [one for one in filters if not one.condition and not one.tags]
+    named = [*(one.field for one in tests), *(field for field, _ in said.sort)]
     named += [field for one in said.aggregations for field in (one.field, one.by) if field]
     fields = list(dict.fromkeys(named))
     table, columns = source(view)
     if not {"priority", "decay.priority"} & {*fields}:
         table = "FROM memories m"
     chosen = [_COLUMNS.get(field, ("m.data",))[0] or columns.priority for field in fields]
-    condition, given = where(view, replace(want, limit=None))
+    condition, given = where(view, replace(want, limit=None, tags=tags))
     rows = view.index.connection.execute(
         f"SELECT {', '.join(['m.key', *chosen])} {table} WHERE {condition} ORDER BY {NEWEST}", given
     )
-    tests = [(one.field, _predicate(one), one.is_opposite) for one in filters]
     found: list[dict[str, Any]] = []  # the values of each field
     for key, *stored in rows:
         memory = {field: _values(field, one) for field, one in zip(fields, stored, strict=True)}
-        if all(fits(memory[field]) != is_opposite for field, fits, is_opposite in tests):
+        if all(one.fits(memory[one.field]) for one in tests):
             found.append({**memory, "": key})
     for field, is_down in reversed(said.sort):
         # Memories without the field come last. A list goes where the item is that comes first.
@@ -117,39 +123,16 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
         found.sort(
             key=lambda one: (
                 bool(one[field]) == is_down,
-                pick((_key(_ranked(field, item)) for item in _items(one[field])), default=()),
+                pick((_key(item, field) for item in _items(one[field])), default=()),
             ),
             reverse=is_down,
         )
-    limit = want.limit if said.limit is None else said.limit
     start = said.offset or want.offset
     keys = [one[""] for one in found[start : None if limit is None else start + limit]]
     priorities = {item.key: item.priority for item in ranked(view, of_keys(keys, Wanted()))}
     answer = read(view, [Ranked(key, priorities[key]) for key in keys])
     answer.aggregations = {one.name: _figures(one, found) for one in said.aggregations}
     return answer
-
-
-def _narrowed(want: Wanted, filters: Sequence[Filter]) -> tuple[Wanted, list[Filter]]:
-    """Return the options with the filters that SQLite has an index for, and the other filters."""
-    rest: list[Filter] = []
-    for one in filters:
-        asked = (one.field, one.test)
-        if one.is_opposite or (one.test == "in" and (None in one.given or len(one.given) > 100)):
-            rest.append(one)
-        elif asked == ("type", "in"):
-            want = want.also(one_of("m.type", [name_of(name) for name in one.given]))
-        elif asked == ("session", "in"):
-            scopes = [form for name in one.given for form in (name, archived_scope(name))]
-            want = want.also(one_of("m.scope", scopes))
-        elif asked in (("tags", "in"), ("tags", "contains")):
-            names = one.given if one.test == "in" else [one.given]
-            want = replace(want, tags=(*want.tags, tuple(map(sayable, names))))
-        elif asked == ("timestamp", "within"):
-            want = want.also(*(Sql(f"m.at {symbol} ?", (bound,)) for symbol, bound in one.given))
-        else:
-            rest.append(one)
-    return want, rest
 
 
 # Reading a specification.
@@ -214,33 +197,80 @@ def _test(field: str, name: str, value: Any) -> Filter:
     if name == "exists":
         if not isinstance(value, bool):
             raise _Mistake(f"must be true or false, not {shown(value)}")
-        return Filter(field, name, is_opposite=not value)
+        return Filter(field, lambda values: bool(values) == value)
     if name in ("equals", "in", "not"):
         if name != "not" and is_list != (name == "in"):
             right = "a list; 'equals' takes one value" if name == "in" else "one value, not a list"
             raise _Mistake(f"must be {right}")
-        values = [
-            one if one is None else _plain(field, one) for one in (value if is_list else [value])
-        ]
-        return Filter(field, "in", values, is_opposite=name == "not")
+        return _one_of(field, list(value) if is_list else [value], is_opposite=name == "not")
     if name in ("contains", "prefix"):
         plain = _plain(field, value)
         if field in _PARTLESS or (name == "prefix" and not isinstance(plain, str)):
             raise _Mistake("must be a text, and the field one of texts")
-        return Filter(field, name, plain)
+        if (field, name) == ("tags", "contains"):
+            return _one_of(field, [plain], is_opposite=False)
+        part = plain.lower() if isinstance(plain, str) else plain
+        if name == "prefix":
+            return Filter(
+                field, _some(lambda one: isinstance(one, str) and one.lower().startswith(part))
+            )
+        return Filter(field, lambda values: any(_contains(one, plain, part) for one in values))
     if name == "between" and not (is_list and len(value) == 2):
         raise _Mistake(f"must be a list of two values, not {shown(value)}")
     symbols, ends = ((">=", "<="), value) if name == "between" else ((_BOUNDS[name],), [value])
-    bounds = [_plain(field, one) for one in ends]
-    if field == "tags" or any(isinstance(one, bool) for one in bounds):
+    plains = [_plain(field, one) for one in ends]
+    if field == "tags" or any(isinstance(one, bool) for one in plains):
         raise _Mistake("must be a number, a text or a time, which have an order")
-    if len({isinstance(one, str) for one in bounds}) > 1:
+    if len({isinstance(one, str) for one in plains}) > 1:
         raise _Mistake("must be two numbers or two texts")
-    if field == "severity" and not all(one in WORDS for one in bounds):
+    if field == "severity" and not all(one in WORDS for one in plains):
         raise _Mistake(f"must be {IN_WORDS}")
+    pairs = list(zip(symbols, plains, strict=True))
     if field == "timestamp":
-        bounds = [one[symbol == "<="] for symbol, one in zip(symbols, bounds, strict=True)]
-    return Filter(field, "within", list(zip(symbols, bounds, strict=True)))
+        times = [(symbol, one[symbol == "<="]) for symbol, one in pairs]
+        text = " AND ".join(f"m.at {symbol} ?" for symbol, _ in times)
+        return Filter(field, bool, Sql(text, tuple(at for _, at in times)))
+    bounds = [(_COMPARE[symbol], _key(one, field)) for symbol, one in pairs]
+    sort = bounds[0][1][0]
+
+    def is_within(item: Any) -> bool:
+        key = _key(item, field)
+        return key[0] == sort and all(compare(key, bound) for compare, bound in bounds)
+
+    return Filter(field, _some(is_within))
+
+
+def _one_of(field: str, values: list[Any], *, is_opposite: bool) -> Filter:
+    given = [_plain(field, one) for one in values if one is not None]
+    has_none = len(given) < len(values)
+    if not is_opposite and not has_none and 0 < len(given) <= _ENTRY_CAP:
+        if field == "type":
+            return Filter(field, bool, one_of("m.type", [name_of(name) for name in given]))
+        if field == "session":
+            scopes = [form for name in given for form in (name, archived_scope(name))]
+            return Filter(field, bool, one_of("m.scope", scopes))
+        if field == "tags":
+            return Filter(field, bool, tags=tuple(map(sayable, given)))
+    if field == "tags":
+        tags = [tag.lower() for tag in given]
+        among = _some(lambda tag: any(tag == one or tag.startswith(f"{one}.") for one in tags))
+    elif field == "timestamp":
+        among = _some(lambda at: any(first <= at <= last for first, last in given))
+    else:
+        keys = {_key(one, field) for one in given}
+        among = _some(lambda item: _key(item, field) in keys)
+    return Filter(field, lambda values: (among(values) or (has_none and not values)) != is_opposite)
+
+
+def _some(fits: Callable[[Any], bool]) -> Callable[[Values], bool]:
+    return lambda values: any(fits(item) for item in _items(values))
+
+
+def _contains(value: Any, given: Any, part: Any) -> bool:
+    if isinstance(value, str):
+        return isinstance(part, str) and part in value.lower()
+    several = value if isinstance(value, (list, dict)) else ()
+    return any(_key(one) == _key(given) for one in several)
 
 
 def _order(entry: Mapping[str, Any]) -> tuple[str, bool]:
@@ -341,58 +371,15 @@ def _items(values: Sequence[Any]) -> list[Any]:
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
-def _key(value: Any) -> tuple[int, Any]:
+def _key(value: Any, field: str = "") -> tuple[int, Any]:
     """Return a value so that it is equal only to one of its sort, and can be sorted."""
     if isinstance(value, bool):
         return 0, value
     if isinstance(value, (int, float)):
         return 1, value
+    if field == "severity" and value in WORDS:
+        return 1, -rank(value)
     return (2, value) if isinstance(value, str) else (3, None)
-
-
-def _ranked(field: str, value: Any) -> Any:
-    return -rank(value) if field == "severity" and rank(value) < len(WORDS) else value
-
-
-def _predicate(test: Filter) -> Callable[[Sequence[Any]], bool]:
-    """Return a function that says whether the values of a field pass the test."""
-    given, field = test.given, test.field
-    part = given.lower() if isinstance(given, str) else given
-
-    def key(item: Any) -> tuple[int, Any]:
-        return _key(_ranked(field, item))
-
-    def some(fits: Callable[[Any], bool]) -> Callable[[Sequence[Any]], bool]:
-        return lambda values: any(fits(item) for item in _items(values))
-
-    def contains(value: Any) -> bool:
-        if isinstance(value, str):
-            return isinstance(part, str) and part in value.lower()
-        several = value if isinstance(value, (list, dict)) else ()
-        return any(_key(one) == _key(given) for one in several)
-
-    if test.test == "exists":
-        return bool
-    if test.test == "prefix":
-        return some(lambda item: isinstance(item, str) and item.lower().startswith(part))
-    if test.test == "within":
-        bounds = [(_COMPARE[symbol], key(bound)) for symbol, bound in given]
-        sort = bounds[0][1][0]
-        return some(
-            lambda item: key(item)[0] == sort and all(fits(key(item), one) for fits, one in bounds)
-        )
-    if test.test == "contains" and field != "tags":
-        return lambda values: any(contains(value) for value in values)
-    several = [one for one in (given if test.test == "in" else [given]) if one is not None]
-    if field == "tags":
-        lowered = [tag.lower() for tag in several]
-        among = some(lambda tag: any(tag == one or tag.startswith(f"{one}.") for one in lowered))
-    elif field == "timestamp":
-        among = some(lambda at: any(first <= at <= last for first, last in several))
-    else:
-        keys = {key(one) for one in several}
-        among = some(lambda item: key(item) in keys)
-    return lambda values: among(values) or (None in given and not values)
 
 
 def _figures(asked: Aggregation, memories: Sequence[Mapping[str, list[Any]]]) -> Any:

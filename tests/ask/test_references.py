@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from smp_client import Memory, MemoryNotFound, Session
-from smp_client.change.holdings import EVERY, holdings
+from smp_client import Memory, Session
 from smp_client.change.references import taken_by_hand
 from smp_client.index.database import Index
 from smp_client.index.take_in import outdated, refresh
@@ -77,37 +76,6 @@ def test_a_purged_one_is_told_as_purged(session: Session, memory: Memory) -> Non
     later.privacy.purge(force=True)
     assert states(later.session("s1"), "turn-1")["DEC-001"] == "purged"
     assert check(later) == []
-
-
-def test_of_what_is_not_there_nothing_is_told(session: Session) -> None:
-    session.delete("DEC-002", reason="privacy")
-    with pytest.raises(MemoryNotFound):
-        session.references("DEC-002")
-
-
-def test_reading_references_counts_as_no_access(session: Session, memory: Memory) -> None:
-    session.references("turn-1")
-    assert not (memory.root / "active/s1/access.log").exists()
-
-
-@pytest.mark.parametrize("what", ["active", "archived", "evicted", "deleted", "deleted whole", "archived and deleted whole"])
-def test_a_memory_is_found_wherever_it_is_kept_with_its_bytes(session: Session, memory: Memory, what: str) -> None:
-    (before,) = (one for one in holdings(memory, "s1", EVERY) if one.id == "FIND-001")
-    assert before.place == "active"
-    if what == "evicted":
-        session.compact(reduction_pct=100)
-    if what == "deleted":
-        session.delete("FIND-001", reason="privacy")
-    if what.startswith("archived"):
-        memory.archive_session("s1")
-    if what.endswith("whole"):
-        memory.delete_session("s1", reason="privacy")
-    problems: list[str] = []
-    (one,) = (one for one in holdings(memory, "s1", EVERY, problems) if one.id == "FIND-001")
-    assert one.place == what.removeprefix("archived and ").removesuffix(" whole")
-    assert (one.raw, one.value, problems) == (before.raw, before.value, [])
-    assert (memory.root / one.where).exists()
-    assert one.facts.get("until") == ("2026-03-31T12:00:00Z" if "deleted" in what else None)
 
 
 def taken_away(memory: Memory, index: Index) -> list[str]:

@@ -10,7 +10,7 @@ from daemons import no_hang
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from smp_client.ask.text import MARK_CAP, STOP_WORDS, WORD_CAP, Asked, question_of, words
+from smp_client.ask.text import MARK_CAP, STOP_WORDS, WORD_CAP, question_of, words
 
 RECORDS = {  # text, more, actor, tags
     "group": ("Caroline went to the LGBTQ support group on 7 May", "", "Caroline", "community"),
@@ -138,14 +138,6 @@ def test_each_rule_finds_what_it_says(
     table: sqlite3.Connection, text: str, found: set[str]
 ) -> None:
     assert ask(table, text) == found
-
-
-def test_an_exclusion_alone_is_told_from_nothing_at_all() -> None:
-    assert question_of("") == Asked()
-    excluded = question_of("-foo")
-    assert excluded.terms == ()
-    assert excluded.test is not None
-    assert excluded.test.is_open
 
 
 def test_words_and_marks_are_capped() -> None:

@@ -104,17 +104,6 @@ def test_a_memory_holds_again_without_the_relationship(memory: Memory, asked: Ca
     assert marks(memory) == {"new/DEC-001": (), "old/DEC-001": ()}
 
 
-def test_a_session_that_is_gone_supersedes_nothing(memory: Memory, asked: Callable[[], Memory]) -> None:
-    old, new = memory.create_session(id="old"), memory.create_session(id="new")
-    old.record_decision("Use MySQL", made_by="ada")
-    new.record_decision("Use PostgreSQL", made_by="ada")
-    related(new, "DEC-001", "old/DEC-001", "supersedes")
-    assert not old.get("DEC-001").holds
-    memory.delete_session("new", reason="wrong")
-    assert asked().session("old").get("DEC-001").holds
-    assert marks(memory) == {"old/DEC-001": ()}
-
-
 def test_chains_and_circles(memory: Memory) -> None:
     session = memory.create_session(id="s")
     for text in "abcxyz":
@@ -367,24 +356,6 @@ def test_a_new_memory_says_what_stands_already(memory: Memory, asked: Callable[[
     assert (two.get("DEC-001").same_as, two.get("DEC-001").similar) == (None, ())
 
 
-def test_every_kind_that_is_recorded_says_it(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    with session.transaction() as tx:
-        tx.record_learning("Ask before noon", learned_by="ada")
-    found = {
-        "learning": session.agent("bob").record_learning("Ask before noon!"),
-        "finding": [session.record_finding("It leaks", discovered_by="ada") for _ in range(2)][1],
-        "preference": [session.record_preference("Tabs, always", topic="indentation") for _ in range(2)][1],
-        "pattern": [memory.everywhere.record_pattern("Reviews help") for _ in range(2)][1],
-    }
-    assert {kind: record.same_as for kind, record in found.items()} == {
-        "learning": "LEARN-001", "finding": "FIND-001", "preference": "PREF-001", "pattern": "PAT-001",
-    }  # fmt: skip
-    memory.everywhere.record_preference("Be brief")
-    assert session.record_preference("Be brief").same_as == "global/GPREF-001"
-    assert session.add_turn("ada", "It leaks").same_as is None
-
-
 def test_a_write_needs_no_index(memory: Memory) -> None:
     session = memory.create_session(id="s")
     for _ in range(2):
@@ -393,19 +364,6 @@ def test_a_write_needs_no_index(memory: Memory) -> None:
     assert pickle.loads(pickle.dumps(record.shown(look=None))) == record
     assert record.same_as == "DEC-001"
     assert (memory.root / INDEX_FILE).exists()
-
-
-def test_the_command_says_what_stands_already(memory: Memory) -> None:
-    memory.create_session(id="s")
-    add = ("add", "--root", memory.root, "s", "decision")
-    assert smp(*add, "Use PostgreSQL here", "--by", "ada").stderr == ""
-    again = smp(*add, "use postgresql here.", "--by", "ada")
-    assert (again.stdout, again.stderr) == ("DEC-002\n", "note: the same stands already as DEC-001.\n")
-    told = json.loads(smp(*add, "Use PostgreSQL over here", "--by", "ada", "--json").stdout)
-    assert (told["same_as"], set(told["similar"])) == (None, {"DEC-001", "DEC-002"})
-    (memory.root / INDEX_FILE).unlink()
-    (memory.root / INDEX_FILE).mkdir()
-    assert smp(*add, "Use PostgreSQL here", "--by", "ada").stdout == "DEC-004\n"
 
 
 def test_a_transaction_that_was_cut_off_counts_in_every_session(memory: Memory) -> None:
