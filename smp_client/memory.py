@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .ask import questions
 from .disk import journal
 from .disk.place import Place
+from .disk.policy import Published, published
 from .disk.scope import Options, Scope
 from .disk.scopes import directory_of, scopes
 from .disk.session_files import METADATA, new_metadata
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from .ask.asker import Asker
     from .change.move import Away
     from .disk.access import Readings
-    from .disk.policy import Published
     from .erasure import Privacy
     from .exchange.gate import Exchange
     from .index.fresh import Fresh
@@ -338,7 +338,6 @@ class Memory(Place):
     def _asker_of(self, scopes: Sequence[str]) -> Asker:
         from .ask.asker import Asker
         from .disk.access import Readings
-        from .disk.policy import published
         from .index.fresh import Fresh
 
         if self._answering is None:

@@ -184,3 +184,47 @@ def test_a_package_stays_within_its_budget(package: str) -> None:
 def test_the_text_layer_is_pure(path: Path) -> None:
     """Files as text: no clock and no disk."""
     assert not imported(path) & {"os", "time", "pathlib"}
+
+
+# Imports that stand inside functions, by the reason: then the target is loaded with its first use.
+LATE = {
+    "a system may lack it": ("watchdog", "watchdog.observers", "watchdog.observers.inotify_c"),
+    "it takes long to load, and most processes do without": (
+        "ctypes", "difflib", "filelock", "hashlib", "importlib", "random", "regex", "yaml",
+        "smp_client.redaction.personal", "smp_client.redaction.secrets", "smp_daemon.schedule",
+        "smp_client.disk.bundle", "smp_client.disk.tombstones",
+    ),
+    "a program that only writes, or only asks, starts without it": (
+        "smp_client.agents.agent", "smp_client.agents.context", "smp_client.agents.party",
+        "smp_client.ask.asker", "smp_client.ask.engine", "smp_client.ask.likeness",
+        "smp_client.ask.options", "smp_client.ask.related", "smp_client.ask.spec",
+        "smp_client.ask.summary", "smp_client.change.change", "smp_client.change.move",
+        "smp_client.change.references", "smp_client.change.restore", "smp_client.disk.access",
+        "smp_client.erasure", "smp_client.exchange.gate", "smp_client.index.fresh",
+        "smp_client.index.topics", "smp_client.passes.check", "smp_client.passes.compaction",
+        "smp_client.passes.decay", "smp_client.passes.lifecycle", "smp_client.session_name",
+    ),
+}  # fmt: skip
+
+
+def late_imports(path: Path) -> set[str]:
+    """Return the modules that a module imports inside its functions, by their whole names."""
+    found: set[str] = set()
+    package = path.relative_to(TOP).with_suffix("").parts
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    for node in (node for function in functions for node in ast.walk(function)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: -node.level] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names = (f"{base}.{alias.name}" for alias in node.names)
+            found |= {name if (TOP / f"{name.replace('.', '/')}.py").exists() else base for name in names}
+    return found
+
+
+def test_an_import_stands_inside_a_function_only_for_a_reason() -> None:
+    """A command of `smp` loads what it runs, so the command line is left out."""
+    paths = [path for name in ("smp_client", "smp_daemon") for path in modules(name) if "cli" not in path.parts]
+    found = {name for path in paths for name in late_imports(path)}
+    assert found - {name for names in LATE.values() for name in names} == set()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from ..model.errors import InvalidQuery, MemoryNotFound
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Record, check_memory_id
+from ..model.times import microseconds
 from .argument import When, moment, require_text, shown
 
 if TYPE_CHECKING:
@@ -140,7 +141,6 @@ def topics(asked: Asked) -> list[Topic]:
 def timeline(asked: Asked, since: When | None = None, until: When | None = None) -> Timeline:
     """Return the events in order; `without_time` of the list names memories without a time."""
     from ..index.topics import timeline_of
-    from ..model.times import microseconds
 
     def at(value: When | None, now: datetime, *, end: bool) -> int | None:
         try:

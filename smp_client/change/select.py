@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..ask.argument import When
+from ..ask.engine import is_about, keys_of
+from ..ask.options import wanted
 from ..disk.bundle import Item
 from ..disk.scopes import archived_scope
 from ..disk.session_files import METADATA
@@ -125,9 +127,6 @@ def chosen(
 def _described(
     memory: Memory, name: str, selection: Selection, found: list[Holding]
 ) -> list[Holding]:
-    from ..ask.engine import is_about, keys_of
-    from ..ask.options import wanted
-
     if selection.text is not None:
         text = selection.text.casefold()
         found = [

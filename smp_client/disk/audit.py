@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
 from ..model.times import render_time
+from ..redaction.redact import harmless
 from .tree import Tree
 
 FILE = "audit.log"
@@ -22,8 +24,6 @@ _IDS_CAP = 200  # a line must stay short enough to be written at once
 
 def account() -> str:
     """Return the name of the account that this process runs under."""
-    import pwd  # late: a process that only reads does without
-
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # as in a container that knows only the number
@@ -78,8 +78,6 @@ def read(tree: Tree) -> list[dict[str, Any]]:
 
 
 def _without_secrets(value: Any) -> Any:
-    from ..redaction.redact import harmless
-
     if isinstance(value, str):
         return harmless(value)
     if isinstance(value, dict):

@@ -17,12 +17,14 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
+from ..disk import tombstones
 from ..disk.locks import NO_PATIENCE, holder, lock
 from ..disk.scopes import archived_scope, has_moved, is_there
 from ..model.errors import Invalid, LockTimeout, NotInTime, SessionNotFound, SMPError
 from ..model.layout import COOKIES, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, SCRUB
 from .database import Index
 from .take_in import outdated, rebuild, refresh
+from .yaml_indexes import directory_of, write
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -125,9 +127,6 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
 
 def scrub(memory: Memory, index: Index, wait_s: float) -> None:
     """Serve the requests as the leader. They stay where a reader does not go away in time."""
-    from ..disk import tombstones  # late: few processes need it
-    from .yaml_indexes import directory_of, write
-
     asked, ask = asked_for(memory), index.connection.execute
     if not asked or not _empty_wal(index, wait_s):
         return

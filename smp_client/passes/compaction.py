@@ -22,12 +22,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..ask.priorities import source
 from ..change.change import Change, Draft, Request, apply, replanned
 from ..change.holdings import in_file
 from ..disk.bundle import Manifest
 from ..disk.scopes import ENDING, EVICTED, archived_scope
 from ..disk.session_files import METADATA
 from ..disk.usage import Size
+from ..index.database import NAMED
 from ..model.errors import Invalid, SMPError
 from ..model.layout import is_file_id
 from ..model.outcome import Action, Outcome
@@ -294,9 +296,6 @@ def _planned(session: Session, target_bytes: int) -> CompactionPlan:
 
 
 def _question(view: View) -> tuple[list[Item], float]:
-    from ..ask.priorities import source
-    from ..index.database import NAMED
-
     joined, columns = source(view)
     read = "a.last" if view.index.noted else "NULL"
     same = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key"

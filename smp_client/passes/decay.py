@@ -16,12 +16,14 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..ask.priorities import source
 from ..change.change import Change, Request, apply, replanned
 from ..change.places import is_record_file
 from ..disk import access
 from ..disk.access import Access
 from ..disk.scopes import STATES
 from ..disk.session_files import METADATA
+from ..index.database import NAMED
 from ..model.errors import SMPError
 from ..model.outcome import Action, Outcome
 from ..model.priority import Policy, Rule
@@ -200,9 +202,6 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
 def _question(
     view: View,
 ) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
-    from ..ask.priorities import source
-    from ..index.database import NAMED
-
     ask = view.index.connection.execute
     joined, columns = source(view)
     asked = (

@@ -30,6 +30,7 @@ from ..model.layout import ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_
 from ..model.outcome import Action, Outcome
 from ..model.record import kind_of_file, type_of
 from ..model.times import parse_time, render_time
+from ..privacy.find import notes_about
 from ..text.edits import spans
 from ..text.format import plain
 from . import overdue
@@ -324,8 +325,6 @@ def carry_out(
         outcome.problems += _await_closed(memory, name)
     outcome.problems += scrub_index(memory, index)
     if index is None and words:
-        from ..privacy.find import notes_about  # late: a daemon does not need it
-
         every = list(dict.fromkeys(words))
         some = every[:: len(every) // _NEEDLES + 1]  # of very many lines
         outcome.notes += notes_about(memory, some, "The same words still stand in")

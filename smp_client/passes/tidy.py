@@ -12,10 +12,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..change.move import sweep
 from ..disk import journal, rewrite
 from ..disk.locks import NO_PATIENCE, lock_all
 from ..disk.scope import Scope
 from ..disk.tree import maker_is_gone
+from ..index.sync import asked_for, scrub_index
 from ..model.errors import LockTimeout
 from ..model.layout import GLOBAL, JOURNAL, LEAVING, RETIRED, TEMPORARY, is_session_id
 from ..model.outcome import Action, Outcome
@@ -86,8 +88,6 @@ def _versions(scope: Scope) -> list[str]:
 
 def _sweep(memory: Memory, problems: list[str]) -> list[str]:
     if memory.tree.list(LEAVING):
-        from ..change.move import sweep  # late: it loads tar and gzip
-
         problems += sweep(memory)
     return []
 
@@ -114,7 +114,6 @@ def _scrub(memory: Memory, problems: list[str]) -> list[str]:
     """Clean the index where a purge could not. A daemon looks for that itself."""
     if memory.options.is_leading:
         return []
-    from ..index.sync import asked_for, scrub_index  # late: it loads the index
 
     asked, failed = asked_for(memory), scrub_index(memory)
     problems += failed

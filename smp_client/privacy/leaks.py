@@ -23,6 +23,7 @@ from ..disk.rewrite import file_of_slot, is_resting
 from ..disk.scopes import ARTIFACTS, directory_of, is_archived, kinds_of
 from ..disk.session_files import parse_artifact
 from ..index.exposures import Spotted, count
+from ..index.sync import ask_for_scrub, scrub_index
 from ..model.errors import Conflict, CorruptionDetected, UnsafePath
 from ..model.layout import GLOBAL, RETIRED
 from ..redaction.redact import FIELD, Redaction, SecretKey, with_counts
@@ -115,8 +116,6 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
     Raises Conflict where nothing could be taken out, or somebody changed the file just now.
     Raises CorruptionDetected where it is unreadable, SecretKey where each has a secret as a key.
     """
-    from ..index.sync import ask_for_scrub, scrub_index  # late: it loads the index
-
     name, file, ids = target
     if is_archived(name):
         said = f"What is archived stays as it is; {name} was left alone."
