@@ -65,20 +65,20 @@ class Entry(NamedTuple):
 
     id: str
     type: str
-    start: int
-    end: int
     hash: str
-    timestamp: str | None  # in UTC, as it is shown; None where none can be read
-    at: int | None  # in microseconds since 1970, which sort as texts of unlike precision do not
-    actor: str
-    text: str
-    more: str  # its other texts
     data: str
-    standing: str  # names the rule by which it decays, see priority.py
-    base: float | None  # where its priority begins; None for the rule's
-    accessed: int | None  # in microseconds
-    accesses: int
-    importance: float
+    start: int = 0
+    end: int = 0
+    timestamp: str | None = None  # in UTC, as it is shown; None where none can be read
+    at: int | None = None  # in microseconds since 1970, which sort as texts do not
+    actor: str = ""
+    text: str = ""
+    more: str = ""  # its other texts
+    standing: str = ""  # names the rule by which it decays, see priority.py
+    base: float | None = None  # where its priority begins; None for the rule's
+    accessed: int | None = None  # in microseconds
+    accesses: int = 0
+    importance: float = 0.5
     ended: str = ""  # why it no longer holds, by its own fields, see validity.py
     subject: str | None = None  # of an explicit preference: a later one of the subject replaces it
     tags: tuple[str, ...] = ()

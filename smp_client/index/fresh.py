@@ -15,7 +15,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -126,7 +126,7 @@ class Fresh:
         with self._lock:
             index = self._in_memory = self._in_memory or Index.in_memory()
             question.prepare(index)
-            self._cover(index, question, self._unfinished(question.scopes), settle=True)
+            self._take_in(index, question, self._unfinished(question.scopes), settle=True)
             return question.ask(index), "files"
 
     def _answer_from(self, index: Index, question: Question[T]) -> tuple[T, Source]:
@@ -134,22 +134,29 @@ class Fresh:
         with index.undone():
             if not unfinished and not self._missing(index, question):
                 return question.ask(index), "index"
-        if not unfinished and self._bring_up_to_date(index, question):
-            with index.undone():
-                # Whatever was written meanwhile began after the question did.
-                return question.ask(index), "index and files"
+        # Whatever is written from here on began after the question did.
+        with suppress(*_REFUSED):
+            if not unfinished:
+                doing = "bringing the index up to date"
+                with self._leading(doing), index.batch():
+                    self._take_in(index, question, {}, settle=True)
+                with index.undone():
+                    return question.ask(index), "index and files"
         with index.undone(_BUSY_MS):
-            self._cover(index, question, unfinished)
+            self._take_in(index, question, unfinished, settle=False)
             return question.ask(index), "index and files"
 
-    def _missing(self, index: Index, question: Question[T]) -> list[tuple[str, str]]:
-        return list(outdated(self._place, index, question.scopes, question.files))
+    def _leading(self, doing: str) -> AbstractContextManager[object]:
+        return lock(self._place.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, doing)
 
-    def _cover(
+    def _missing(self, index: Index, question: Question[T]) -> list[tuple[str, str]]:
+        return outdated(self._place, index, question.scopes, question.files)
+
+    def _take_in(
         self, index: Index, question: Question[T], unfinished: dict[tuple[str, str], bytes],
-        *, settle: bool = False,
+        *, settle: bool,
     ) -> None:  # fmt: skip
-        """Take in the files that the index lacks; nobody else will see them."""
+        """Take in the files that the index lacks, and those that are to change as they will be."""
         for scope, file in self._missing(index, question):
             if (scope, file) not in unfinished:
                 refresh(self._place, index, scope, file, settle=settle)
@@ -169,41 +176,33 @@ class Fresh:
                 found[name, file] = journal.read(scope, file)
         return found
 
-    def _bring_up_to_date(self, index: Index, question: Question[T]) -> bool:
-        """Bring the index up to date on disk. Return whether nobody else leads this root."""
-        tree, doing = self._place.tree, "bringing the index up to date"
-        try:
-            with lock(tree, LEAD_SCOPE, LEAD, NO_PATIENCE, doing), index.batch():
-                for scope, file in self._missing(index, question):
-                    refresh(self._place, index, scope, file)
-        except _REFUSED:
-            return False
-        return True
-
     @contextmanager
     def _opened(self) -> Iterator[Index | None]:
         """Open an index of the file as it is now; None where there is none and none can be made."""
-        inode = self._inode()
+        inode, index = self._inode(), None
         with self._lock:
             # An index of a file that was replaced is of no use any more.
             for item in [item for item in self._idle if item[0] != inode]:
                 self._idle.remove(item)
                 item[1].close()
-            index = self._idle.pop()[1] if self._idle else None
+            if self._idle:
+                index = self._idle.pop()[1]
         if index is None:
             index = self._open()
             inode = self._inode()
+        if index is None:
+            yield None
+            return
         try:
             yield index
         except BaseException:
-            if index is not None:
-                index.close()
+            index.close()
             raise
-        if index is not None:
-            with self._lock:
-                if len(self._idle) < _KEPT_OPEN:
-                    self._idle.append((inode, index))
-                    return
+        with self._lock:
+            is_kept = len(self._idle) < _KEPT_OPEN
+            if is_kept:
+                self._idle.append((inode, index))
+        if not is_kept:
             index.close()
 
     def _inode(self) -> int:
@@ -215,10 +214,9 @@ class Fresh:
     def _open(self) -> Index | None:
         with suppress(UnusableIndex):
             return Index.open_to_read(self._path)
-        try:
+        with suppress(*_REFUSED, UnusableIndex):
             # Only whoever leads may make or replace the file.
-            with lock(self._place.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "making the index"):
+            with self._leading("making the index"):
                 Index.open_or_replace(self._path)[0].close()
             return Index.open_to_read(self._path)
-        except (*_REFUSED, UnusableIndex):
-            return None
+        return None

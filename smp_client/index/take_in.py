@@ -134,12 +134,12 @@ def cover(index: Index, scope: str, file: str, content: bytes) -> None:
     """Make an index that only this process sees true for a file that will have this content."""
     if not is_of(scope, file):
         return
-    known = index.file_state(scope, file)
     if not content:
         _forget(index, scope, file)
         return
+    known = index.file_state(scope, file)
     try:
-        _take_in(index, scope, file, content, known, os.stat_result([0] * 10))
+        _take_in(index, scope, file, content, known, (0, 0, 0, 0))
     except _UNREADABLE as error:
         _note_problem(index, scope, file, known, None, str(error))
 
@@ -160,7 +160,7 @@ def refresh(
     try:
         with memory.tree.opened(path) as descriptor:
             status = os.fstat(descriptor)
-            if known is not None and is_unchanged(known, status):
+            if known is not None and known[:4] == identity(status):
                 return Refreshed()
             status = _settled(descriptor) if settle else status
             content = read_from(descriptor, 0)
@@ -175,7 +175,7 @@ def refresh(
         return Refreshed()
     try:
         with index.one_file(), deadline(LIMIT_S + len(content) / _BYTES_PER_S):
-            return _take_in(index, scope, file, content, known, status)
+            return _take_in(index, scope, file, content, known, identity(status))
     except sqlite3.Error:
         raise
     except _UNREADABLE as error:
@@ -193,12 +193,12 @@ def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
         load_mapping(content, "session", METADATA)
         return []
     if is_archived(scope):
-        entries = list(_packed(scope, file, content))
+        entries: Iterable[Entry] = _packed(scope, file, content)
     elif kind := kinds_of(scope).get(file):
         found = format_of(kind).parse(content).records
-        entries = [entry_of(kind, record) for record in found if record.has_id]
+        entries = [_entry_of(kind, record) for record in found if record.has_id]
     else:
-        entries = [entry_of_file(file, content)]
+        entries = [_entry_of_file(file, content)]
     return [(entry.id, entry.hash) for entry in entries]
 
 
@@ -206,60 +206,52 @@ def rebuild(memory: Place, index: Index) -> None:
     """Make the index from nothing. When that is interrupted, the index is as it was."""
     with index.batch():
         index.clear()
-        for scope, file in list(outdated(memory, index)):
+        for scope, file in outdated(memory, index):
             refresh(memory, index, scope, file)
 
 
 def _take_in(
     index: Index, scope: str, file: str, content: bytes,
-    known: FileState | None, status: os.stat_result,
+    known: FileState | None, seen: tuple[int, int, int, int],
 ) -> Refreshed:  # fmt: skip
-    checksum = zlib.crc32(content)
     # Content that has grown since it was measured does not fit, and is looked at again.
-    inode, _, mtime_ns, ctime_ns = identity(status)
-    state = FileState(inode, len(content), mtime_ns, ctime_ns, checksum, 0)
-    if known and not known.problem and (known.size, known.checksum) == (len(content), checksum):
+    state = FileState(*seen, zlib.crc32(content), 0)._replace(size=len(content))
+    is_same = known and (known.size, known.checksum) == (state.size, state.checksum)
+    if known and is_same and not known.problem:
         index.note_file(scope, file, state._replace(indent=known.indent, bad=known.bad))
         return Refreshed()
+    entries: Iterable[Entry] = ()
     if kind := kinds_of(scope).get(file):
-        return _take_in_records(index, scope, kind, content, known, state)
-    added, went = 0, list[str]()
+        form, tail = format_of(kind), _parse_grown(kind, content, known)
+        if known and tail is not None:
+            entries = _entries(kind, tail)
+            if not index.has_any(scope, file, (entry.id for entry in entries)):
+                index.add(scope, file, entries)
+                index.note_file(scope, file, state._replace(indent=known.indent))
+                return Refreshed(len(entries), 0, len(content) - known.size)
+        found = form.parse(content)
+        # A list that is not at the end of its file, or has a bad record, is parsed whole each time.
+        bad = len(found.bad) + sum(not record.has_id for record in found.records)
+        is_plain = form.opening(found, content) == b"" and not bad
+        state = state._replace(indent=found.indent if is_plain else -1, bad=bad)
+        added, went = index.replace(scope, file, _entries(kind, found))
+        # In a part that cannot be read any id may stand.
+        there = {str(record.value["id"]) for record in found.records if record.has_id}
+        gone = tuple(one for one in dict.fromkeys(went) if one not in there) if not bad else ()
+        index.note_file(scope, file, state)
+        return Refreshed(added, len(went), len(content), gone)
     if file == METADATA:
         metadata = load_mapping(content, "session", METADATA)
         context = metadata.get("context")
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
         index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
     elif is_archived(scope):
-        added, went = index.replace(scope, file, _packed(scope, file, content, index))
+        entries = _packed(scope, file, content, index)
     else:
-        added, went = index.replace(scope, file, [entry_of_file(file, content)])
+        entries = [_entry_of_file(file, content)]
+    added, went = index.replace(scope, file, entries)
     index.note_file(scope, file, state)
     return Refreshed(added, len(went), len(content))
-
-
-def _take_in_records(
-    index: Index, scope: str, kind: Kind, content: bytes, known: FileState | None, state: FileState
-) -> Refreshed:
-    form = format_of(kind)
-    tail = _parse_grown(kind, content, known)
-    if tail is not None and known is not None:
-        entries = _entries(kind, tail)
-        if not index.has_any(scope, kind.file, (entry.id for entry in entries)):
-            index.add(scope, kind.file, entries)
-            index.note_file(scope, kind.file, state._replace(indent=known.indent))
-            return Refreshed(len(entries), 0, len(content) - known.size)
-    found = form.parse(content)
-    added, went = index.replace(scope, kind.file, _entries(kind, found))
-    # A list that is not at the end of its file, or has a bad record, is parsed whole every time.
-    bad = len(found.bad) + sum(not record.has_id for record in found.records)
-    is_plain = form.opening(found, content) == b"" and not bad
-    index.note_file(
-        scope, kind.file, state._replace(indent=found.indent if is_plain else -1, bad=bad)
-    )
-    # In a part that cannot be read any id may stand.
-    there = {str(record.value["id"]) for record in found.records if record.has_id}
-    gone = tuple(one for one in dict.fromkeys(went) if one not in there) if not bad else ()
-    return Refreshed(added, len(went), len(content), gone)
 
 
 def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordList | None:
@@ -282,50 +274,41 @@ def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordL
 def _entries(kind: Kind, found: RecordList) -> list[Entry]:
     """Return the memories of a file in order; of an id that stands there twice, both."""
     kept = [one for one in found.records if one.has_id and not is_deleted(kind, one.value)]
-    return [entry_of(kind, record) for record in sorted(kept, key=lambda record: record.start)]
+    return [_entry_of(kind, record) for record in sorted(kept, key=lambda record: record.start)]
 
 
-def entry_of(kind: Kind, record: Located) -> Entry:
+def _entry_of(kind: Kind, record: Located) -> Entry:
     value, data, digest = stored(record.value)
-    entry = _entry(str(value["id"]), kind.name, value, data, digest, value.get("timestamp"))
-    more = {name: item for name, item in value.items() if name != kind.text}
     topics: tuple[str, ...] = ()
     if kind.name == PREFERENCE.name:
         applies = value.get("applies_to")
         domains = applies.get("domains") if isinstance(applies, dict) else None
         said = [value.get("topic"), *(domains if isinstance(domains, list) else ())]
         topics = tuple(str(item) for item in said if item)
-    actor = str(value.get(kind.actor) or value.get("created_by") or "")
-    entry = entry._replace(start=record.start, end=record.end, actor=actor, more=_words(more))
-    return entry._replace(
-        text=str(value.get(kind.text, "")),
-        ended=own_mark(kind.name, value),
-        subject=subject(kind.name, value),
-        topics=topics,
-        refs=tuple(_refs(kind, value)),
+    return _entry(
+        str(value["id"]), kind.name, value, data, digest,
+        start=record.start, end=record.end,
+        actor=str(value.get(kind.actor) or value.get("created_by") or ""),
+        text=str(value.get(kind.text, "")), more=_words(value, kind.text),
+        ended=own_mark(kind.name, value), subject=subject(kind.name, value),
+        topics=topics, refs=tuple(_refs(kind, value)),
         endings=tuple(endings(value)) if kind is RELATIONSHIP else (),
-    )
+    )  # fmt: skip
 
 
-def entry_of_file(file: str, content: bytes) -> Entry:
+def _entry_of_file(file: str, content: bytes) -> Entry:
     """Return an agent's state or an artifact: one memory that is the whole file."""
     folder, _, name = file.rpartition("/")
     memory_id = os.path.splitext(name)[0]
-    value: Mapping[str, Value]
     if folder == STATES:
-        value = load_mapping(content, "agent_state", file)
-        text, kind, stamp, actor = (
-            _words(value),
-            "agent_state",
-            value.get("last_updated"),
-            memory_id,
-        )
+        fields: Mapping[str, Value] = load_mapping(content, "agent_state", file)
+        kind, text, actor = "agent_state", _words(fields), memory_id
     else:
-        value, text = parse_artifact(content)
-        kind, stamp, actor = "artifact", value.get("timestamp"), str(value.get("created_by") or "")
-    value, data, _ = stored({**value, "id": memory_id})
-    entry = _entry(memory_id, kind, value, data, hash_of_bytes(content), stamp)
-    return entry._replace(end=len(content), actor=actor, text=text)
+        fields, text = parse_artifact(content)
+        kind, actor = "artifact", str(fields.get("created_by") or "")
+    value, data, _ = stored({**fields, "id": memory_id})
+    whole = {"end": len(content), "actor": actor, "text": text}
+    return _entry(memory_id, kind, value, data, hash_of_bytes(content), **whole)
 
 
 def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -> Iterator[Entry]:
@@ -339,11 +322,13 @@ def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -
     packed = unpacked(f"{directory_of(scope)}/{file}", content)
     if file == ARCHIVE:
         facts = packed.manifest.facts
-        said = archive.as_memory({"archived_at": packed.manifest.at, **facts})
-        value, data, digest = stored(said)
-        summary = _entry(archive.ID, archive.TYPE, value, data, digest, value["timestamp"])
-        topics = tuple(archive.topics_of(value))
-        yield summary._replace(text=archive.told(value), topics=topics)
+        value, data, digest = stored(
+            archive.as_memory({"archived_at": packed.manifest.at, **facts})
+        )
+        yield _entry(
+            archive.ID, archive.TYPE, value, data, digest, text=archive.told(value),
+            topics=tuple(archive.topics_of(value)),
+        )  # fmt: skip
         if index is not None:
             project = project_of(facts.get("project"))
             index.note_session(scope, archive.STATE, archive.metadata_of(facts), project)
@@ -352,43 +337,37 @@ def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -
         path = name.partition("/")[2]
         if is_of("", path) and path != METADATA:
             with suppress(NewerFormat, CorruptionDetected):
-                kind = kinds_of("").get(path)
-                found = (
-                    _entries(kind, _parsed(kind, member)) if kind else [entry_of_file(path, member)]
-                )
+                if kind := kinds_of("").get(path):
+                    # Evicted memories are spans of records, without the head of their file.
+                    spans, form = member.lstrip(b" "), format_of(kind)
+                    is_tail = kind is not TURN and spans.startswith(b"- ")
+                    indent = len(member) - len(spans)
+                    found = _entries(
+                        kind, form.parse_tail(member, 0, indent) if is_tail else form.parse(member)
+                    )
+                else:
+                    found = [_entry_of_file(path, member)]
                 yield from (one._replace(start=at + one.start, end=at + one.end) for one in found)
         at += len(member)
 
 
-def _parsed(kind: Kind, member: bytes) -> RecordList:
-    """Return the records of a packed file, or of spans of records without its head."""
-    spans = member.lstrip(b" ")
-    if kind is not TURN and spans.startswith(b"- "):
-        return format_of(kind).parse_tail(member, 0, len(member) - len(spans))
-    return format_of(kind).parse(member)
-
-
 def _entry(
-    memory_id: str, kind: str, value: Mapping[str, Value], data: str, digest: str, stamp: Value
+    memory_id: str, kind: str, value: Mapping[str, Value], data: str, digest: str, **parts: Any
 ) -> Entry:
-    """Return the parts of an entry that do not depend on where the memory stands."""
+    """Return a memory with these parts, and with those that all kinds have in the same fields."""
     decay, tags, turn = value.get("decay"), value.get("tags"), value.get("turn")
     known: Mapping[str, Any] = decay if isinstance(decay, dict) else {}
     base, accesses = known.get("base_priority"), known.get("access_count")
+    stamp = value.get("last_updated" if kind == "agent_state" else "timestamp")
     time, read = time_of(stamp), time_of(known.get("last_accessed"))
     has_place = kind == TURN.name and isinstance(turn, int) and abs(turn) < 1 << 31
     return Entry(
         memory_id,
         kind,
-        start=0,
-        end=0,
-        hash=digest,
+        digest,
+        data,
         timestamp=render_time(time) if time else None,
         at=microseconds(time) if time else None,
-        actor="",
-        text="",
-        more="",
-        data=data,
         standing=standing(kind, value),
         base=float(base) if isinstance(base, (int, float)) and 0 <= base <= 1 else None,
         accessed=microseconds(read) if read else None,
@@ -396,6 +375,7 @@ def _entry(
         importance=importance(kind, value),
         tags=tuple(dict.fromkeys(map(str, tags))) if isinstance(tags, list) else (),
         place=turn if has_place and isinstance(turn, int) else None,
+        **parts,
     )
 
 
@@ -411,17 +391,18 @@ def _refs(kind: Kind, value: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
         yield f"turn-{turn}", "turn_ref"
 
 
-def _words(value: Mapping[str, Value]) -> str:
+def _words(value: Mapping[str, Value], but: str = "") -> str:
     """Return the texts of a record's fields that somebody may look for."""
-    items = (item for name, item in value.items() if name not in _NO_WORDS)
-    return " ".join(text for item in items for text in _texts(item))
-
-
-def _texts(value: Value) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for item in items for text in _texts(item)]
+    items = [item for name, item in value.items() if name not in _NO_WORDS and name != but]
+    found: list[str] = []
+    waiting = items[::-1]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, (dict, list)):
+            waiting += reversed(list(item.values()) if isinstance(item, dict) else item)
+    return " ".join(found)
 
 
 # The state of files.
@@ -456,10 +437,6 @@ def _settled(descriptor: int) -> os.stat_result:
         time.sleep((_TICK_NS - age_ns + 100_000) / 1e9)
         status = os.fstat(descriptor)
     return status
-
-
-def is_unchanged(state: FileState, status: os.stat_result) -> bool:
-    return state[:4] == identity(status)
 
 
 def identity(status: os.stat_result) -> tuple[int, int, int, int]:

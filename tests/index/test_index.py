@@ -1,5 +1,4 @@
-"""The index: whatever happened to the files, taking in what changed gives what a rebuild from
-nothing gives."""
+"""The index: taking in what changed gives what a rebuild from nothing gives."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -31,17 +30,15 @@ Contents = dict[str, list[tuple[Any, ...]]]
 
 
 def refresh_all(memory: Memory, index: Index) -> int:
-    """Takes in what changed; gives back how many bytes were parsed for it."""
+    """Take in what changed, and return how many bytes were parsed for it."""
     with index.batch():
-        return sum(
-            refresh(memory, index, scope, file).parsed_bytes
-            for scope, file in list(outdated(memory, index))
-        )
+        done = [refresh(memory, index, scope, file) for scope, file in outdated(memory, index)]
+    return sum(one.parsed_bytes for one in done)
 
 
 def rebuilt(memory: Memory) -> Contents:
-    with closing(Index.in_memory().connection) as connection:
-        index = Index(connection)
+    index = Index.in_memory()
+    with closing(index):
         rebuild(memory, index)
         return contents(index)
 
@@ -64,20 +61,15 @@ def write_some(session: Session) -> None:
     session.save_artifact("report-1", "# Report")
 
 
-# One step at a time.
-
-
 def test_every_kind_of_memory_is_in_the_index(
     memory: Memory, session: Session, index: Index
 ) -> None:
-    """Each record, turn, state and artifact is one row with its text, its actor, its tags, and what
-    it refers to."""
+    """Each is one row with its text, its actor, its tags and its references."""
     write_some(session)
     memory.everywhere.record_pattern("Ask for MFA early", learned_by="veritas")
     rebuild(memory, index)
-    rows = index.connection.execute(
-        "SELECT scope, id, type, actor, text, tags FROM memories ORDER BY scope, id"
-    ).fetchall()
+    ask = index.connection.execute
+    rows = ask("SELECT scope, id, type, actor, text, tags FROM memories ORDER BY 1, 2").fetchall()
     assert rows == [
         ("global", "PAT-001", "pattern", "veritas", "Ask for MFA early", ""),
         ("s1", "DEC-001", "decision", "architect", "Use OAuth", "security"),
@@ -90,55 +82,45 @@ def test_every_kind_of_memory_is_in_the_index(
         ("s1", "veritas", "agent_state", "veritas", rows[8][4], ""),
     ]
     assert "authentication" in rows[8][4]
-    refs = set(
-        index.connection.execute(
-            "SELECT id, target, relation FROM refs JOIN memories ON key = memory"
-        )
-    )
-    assert refs == {
-        ("DEC-001", "turn-1", "turn_ref"),
-        ("REL-001", "DEC-001", "source"),
-        ("REL-001", "FIND-001", "target"),
-        ("turn-1", "DEC-001", "memory_refs"),
-    }
-    found = index.connection.execute(
-        "SELECT id FROM words JOIN memories ON key = words.rowid WHERE words MATCH 'mfa'"
-        " ORDER BY id"
-    )
-    assert [row[0] for row in found] == ["FIND-001", "PAT-001", "PREF-001"]
+    assert set(ask("SELECT id, target, relation FROM refs JOIN memories ON key = memory")) == {
+        ("DEC-001", "turn-1", "turn_ref"), ("REL-001", "DEC-001", "source"),
+        ("REL-001", "FIND-001", "target"), ("turn-1", "DEC-001", "memory_refs"),
+    }  # fmt: skip
+    words = "SELECT id FROM words JOIN memories ON key = words.rowid WHERE words MATCH 'mfa'"
+    assert set(ask(words)) == {("FIND-001",), ("PAT-001",), ("PREF-001",)}
 
 
 def test_a_span_is_the_bytes_of_the_record(memory: Memory, session: Session, index: Index) -> None:
-    """Start and end of a row cut exactly the record out of its file."""
     for number in range(3):
         session.record_decision(f"D{number} … ü", made_by="a")
     rebuild(memory, index)
     content = (memory.root / "active/s1/decisions.yaml").read_bytes()
-    for text, start, end in index.connection.execute(
-        "SELECT text, start, end FROM memories WHERE type = 'decision'"
-    ):
+    spans = "SELECT text, start, end FROM memories WHERE type = 'decision'"
+    for text, start, end in index.connection.execute(spans):
         assert text.encode() in content[start:end]
         assert content[start:end].count(b"- id:") == 1
         assert content[start:end].endswith(b"\n")
 
 
-@pytest.mark.parametrize("kind", ["finding", "turn"])
+@pytest.mark.parametrize("file", ["findings.yaml", "conversation.md"])
 def test_an_append_parses_only_what_was_appended(
-    memory: Memory, session: Session, index: Index, kind: str
+    memory: Memory, session: Session, index: Index, file: str
 ) -> None:
-    """However large the file: the bytes parsed are the bytes added. Without the check of the known
-    part this reads everything."""
-    write: Callable[[str], object] = {
-        "finding": lambda text: session.record_finding(text, discovered_by="a"),
-        "turn": lambda text: session.add_turn("a", text),
-    }[kind]
-    path = memory.root / "active/s1" / {"finding": "findings.yaml", "turn": "conversation.md"}[kind]
+    """However large the file: the bytes parsed are the bytes added."""
+
+    def add(text: str) -> None:
+        if file == "findings.yaml":
+            session.record_finding(text, discovered_by="a")
+        else:
+            session.add_turn("a", text)
+
+    path = memory.root / "active/s1" / file
     for number in range(20):
-        write(f"number {number}")
+        add(f"number {number}")
     refresh_all(memory, index)
     size = path.stat().st_size
-    write("one more")
-    write("and another")
+    add("one more")
+    add("and another")
     assert refresh_all(memory, index) == path.stat().st_size - size > 0
     assert refresh_all(memory, index) == 0
     assert contents(index) == rebuilt(memory)
@@ -152,90 +134,86 @@ def test_an_edit_of_the_same_size_is_seen(memory: Memory, session: Session, inde
         for number in range(50):
             os.pwrite(file.fileno(), b"%02d" % number, path.stat().st_size - 3)
             refresh(memory, index, "s1", "findings.yaml")
-            assert index.connection.execute("SELECT text FROM memories").fetchall() == [
-                (f"x{number:02d}",)
-            ]
+            found = index.connection.execute("SELECT text FROM memories").fetchall()
+            assert found == [(f"x{number:02d}",)]
+
+
+HEAD = b"version: 1\nfindings:\n"
 
 
 @pytest.mark.parametrize(
     ("before", "added"),
     [
-        (
-            b"version: 1\nfindings:\n  - id: A\n    finding: |\n      text\n",
-            b"      # still the text\n",
-        ),
-        (b"version: 1\nfindings:\n  - id: A\n    finding: |+\n      text\n", b"\n\n  - id: B\n"),
-        (b"version: 1\nfindings:\n  - id: A\n", b"    finding: late\n"),
-        (b"version: 1\nfindings:\n  - id: A\n", b"other: key\n"),
-        (b"version: 1\nfindings:\n", b"    - id: A\n"),
-        (b"version: 1\nfindings:\n", b"- id: A\n"),
+        (HEAD + b"  - id: A\n    finding: |\n      text\n", b"      # still the text\n"),
+        (HEAD + b"  - id: A\n    finding: |+\n      text\n", b"\n\n  - id: B\n"),
+        (HEAD + b"  - id: A\n", b"    finding: late\n"),
+        (HEAD + b"  - id: A\n", b"other: key\n"),
+        (HEAD, b"    - id: A\n"),
+        (HEAD, b"- id: A\n"),
         (b"- id: A\n", b"- id: B\n"),
         (b"findings: []\n", b"version: 1\n"),
-        (b"version: 1\nfindings:\n  - id: A\n", b"  - id: B # smp\n    finding: torn\n"),
-        (b"version: 1\nfindings:\n  - id: A", b"BC\n  - id: D\n"),
-        (b"version: 1\nfindings:\n  - id: A\n", b"  - id: 'B\n  - id: C' # smp\n"),
-        (b"version: 1\nfindings:\n  - id: A\n", b"...\n"),
+        (HEAD + b"  - id: A\n", b"  - id: B # smp\n    finding: torn\n"),
+        (HEAD + b"  - id: A", b"BC\n  - id: D\n"),
+        (HEAD + b"  - id: A\n", b"  - id: 'B\n  - id: C' # smp\n"),
+        (HEAD + b"  - id: A\n", b"...\n"),
     ],
 )
 def test_not_all_growth_is_by_records(
     memory: Memory, session: Session, index: Index, before: bytes, added: bytes
 ) -> None:
-    """Bytes behind a list can belong to its last record, or end it: what looks like growth is then
-    read as a whole."""
+    """Bytes behind a list can belong to its last record, or end it."""
     path = memory.root / "active/s1/findings.yaml"
-    path.write_bytes(before)
-    refresh_all(memory, index)
-    path.write_bytes(before + added)
-    refresh_all(memory, index)
+    for content in (before, before + added):
+        path.write_bytes(content)
+        refresh_all(memory, index)
     assert contents(index) == rebuilt(memory)
 
 
 def test_times_are_compared_as_times(memory: Memory, session: Session, index: Index) -> None:
     """Zones and fractions of a second sort right by `at`; as texts they do not."""
-    stamps = [
-        "2026-01-11T14:30:05Z",
-        "2026-01-11T14:30:05.500Z",
-        "2026-01-11T16:30:05.250+02:00",
-        "2026-01-11T14:30:06Z",
-        "soon",
-    ]
-    records = "".join(f"  - id: '{stamp}'\n    timestamp: '{stamp}'\n" for stamp in stamps)
-    (memory.root / "active/s1/findings.yaml").write_text(f"version: 1\nfindings:\n{records}")
+    stamps = ["2026-01-11T14:30:05Z", "2026-01-11T16:30:05.250+02:00", "2026-01-11T14:30:05.500Z",
+              "2026-01-11T14:30:06Z", "soon"]  # fmt: skip
+    records = "".join(f"  - id: '{stamp}'\n    timestamp: '{stamp}'\n" for stamp in stamps[::-1])
+    (memory.root / "active/s1/findings.yaml").write_text(HEAD.decode() + records)
     refresh_all(memory, index)
-    rows = index.connection.execute(
-        "SELECT id, timestamp FROM memories WHERE at IS NOT NULL ORDER BY at"
-    ).fetchall()
-    assert [row[0] for row in rows] == [stamps[0], stamps[2], stamps[1], stamps[3]]
-    assert rows[1][1] == "2026-01-11T14:30:05.250Z"
-    assert index.connection.execute(
-        "SELECT id, timestamp FROM memories WHERE at IS NULL"
-    ).fetchall() == [("soon", None)]
+    sorted_rows = "SELECT id, timestamp FROM memories ORDER BY at IS NULL, at"
+    rows = index.connection.execute(sorted_rows).fetchall()
+    assert [row[0] for row in rows] == stamps
+    assert [rows[1][1], rows[4][1]] == ["2026-01-11T14:30:05.250Z", None]
 
 
-def test_what_is_indexed_depends_on_where_it_is(
+def test_a_file_is_indexed_only_in_its_place(
     memory: Memory, session: Session, index: Index
 ) -> None:
-    """A record file of `global/` is none of a session, and the other way round."""
+    """A record file of `global/` is none of a session, and the reverse."""
     session.record_decision("D", made_by="a")
     memory.everywhere.record_pattern("P")
-    shutil.copy(memory.root / "active/s1/decisions.yaml", memory.root / "global/decisions.yaml")
-    shutil.copy(
-        memory.root / "global/learned-patterns.yaml",
-        memory.root / "active/s1/learned-patterns.yaml",
-    )
+    folder, everywhere = memory.root / "active/s1", memory.root / "global"
+    shutil.copy(folder / "decisions.yaml", everywhere / "decisions.yaml")
+    shutil.copy(everywhere / "learned-patterns.yaml", folder / "learned-patterns.yaml")
     assert "decisions.yaml" not in files_of(memory, "global")
     assert "learned-patterns.yaml" not in files_of(memory, "s1")
-    assert is_indexed("decisions.yaml")
-    assert not is_indexed("notes.yaml")
+    assert [is_indexed(name) for name in ("decisions.yaml", "notes.yaml")] == [True, False]
     refresh(memory, index, "global", "decisions.yaml")
     assert index.files() == {}
+
+
+def test_an_artifact_whose_text_alone_has_changed_is_taken_in(
+    memory: Memory, session: Session, index: Index
+) -> None:
+    session.save_artifact("report", "the old words")
+    refresh_all(memory, index)
+    path = memory.root / "active/s1/artifacts/report.md"
+    path.write_text(path.read_text().replace("old", "new"))
+    refresh_all(memory, index)
+    assert contents(index) == rebuilt(memory)
 
 
 # Unreadable is not gone.
 
 
 def break_file(path: Path, how: str) -> None:
-    """Makes a file unreadable even for root, in one of the ways that are not its deletion."""
+    """Make a file unreadable even for root, in one of the ways that are not its deletion."""
     if how == "session is a link":
         path.parent.rename(path.parent.with_name("elsewhere+"))
         path.parent.symlink_to("elsewhere+")
@@ -271,16 +249,14 @@ def mend_file(path: Path, how: str) -> None:
 def test_an_unreadable_file_is_not_a_deleted_file(
     memory: Memory, session: Session, index: Index, how: str
 ) -> None:
-    """What is known of it stays, with the problem noted; mended, it is as if nothing had been;
-    deleted, it goes."""
+    """Its memories stay, with the problem noted; mended, it is as before; deleted, they go."""
     session.record_finding("No MFA", discovered_by="veritas")
     refresh_all(memory, index)
     before = contents(index)
     path = memory.root / "active/s1/findings.yaml"
     break_file(path, how)
     refresh_all(memory, index)
-    broken = contents(index)
-    assert broken["memories"] == before["memories"]
+    assert contents(index)["memories"] == before["memories"]
     assert index.files()["s1", "findings.yaml"].problem
     generation = index.generation
     refresh_all(memory, index)
@@ -296,8 +272,7 @@ def test_an_unreadable_file_is_not_a_deleted_file(
 def test_a_read_that_failed_is_tried_again(
     memory: Memory, session: Session, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an I/O error nothing about the file changes; if its state were noted as usual, nobody
-    would ever look again."""
+    """After an I/O error nothing about the file changes, and still it is looked at again."""
     session.record_finding("No MFA", discovered_by="veritas")
     with monkeypatch.context() as patch:
 
@@ -309,37 +284,29 @@ def test_a_read_that_failed_is_tried_again(
     assert contents(index)["memories"] == []
     refresh_all(memory, index)
     assert contents(index) == rebuilt(memory)
-    assert list(outdated(memory, index)) == []
+    assert outdated(memory, index) == []
 
 
-# A file that cannot be used.
+# The file of the index.
 
 
-def test_an_index_in_use_is_not_replaced(
-    memory: Memory, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A lock that somebody holds is no damage: taking it for one would throw a good index away."""
+def test_an_index_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that somebody holds is no damage: a good index must not be thrown away for it."""
     path = tmp_path / "index.db"
     Index.open(path).close()
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.executescript(
-            "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE meta SET value = 5;"
-        )
-        honest = sqlite3.connect
-        monkeypatch.setattr(
-            sqlite3,
-            "connect",
-            lambda *args, **options: honest(*args, **{**options, "timeout": 0.01}),
-        )
+    honest = sqlite3.connect
+    with closing(honest(path, isolation_level=None)) as other:
+        locked = "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE meta SET value = 5;"
+        other.executescript(locked)
+        monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: honest(*given, **{**more, "timeout": 0.01}))
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             Index.open_or_replace(path)
         other.execute("COMMIT")
-    with closing(Index.open(path).connection) as connection:
-        assert Index(connection).generation == 5
+    with closing(Index.open(path)) as index:
+        assert index.generation == 5
 
 
-def test_reading_creates_nothing(memory: Memory, session: Session, tmp_path: Path) -> None:
-    """A reader of an index that is not there makes none."""
+def test_reading_creates_nothing(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     with pytest.raises(UnusableIndex):
         Index.open_to_read(path)
@@ -351,8 +318,7 @@ def test_reading_creates_nothing(memory: Memory, session: Session, tmp_path: Pat
 
 
 def test_a_batch_that_fails_leaves_nothing(memory: Memory, session: Session, index: Index) -> None:
-    """After an exception the index is what it was, its generation too; and a batch that changes
-    nothing is none."""
+    """The generation stays too; and a batch that changes nothing is none."""
     refresh_all(memory, index)
     before, generation = contents(index), index.generation
     session.record_decision("D", made_by="a")
@@ -375,7 +341,7 @@ from smp_client.index.database import Index
 from smp_client.index.take_in import outdated, refresh
 memory, index = Memory(sys.argv[1]), Index.open(Path(sys.argv[2]))
 with index.batch():
-    for number, (scope, file) in enumerate(list(outdated(memory, index))):
+    for number, (scope, file) in enumerate(outdated(memory, index)):
         if number == int(sys.argv[3]):
             os.kill(os.getpid(), signal.SIGKILL)
         refresh(memory, index, scope, file)
@@ -389,37 +355,20 @@ with index.batch():
 def test_a_killed_batch_leaves_the_generation_before_it(
     memory: Memory, session: Session, tmp_path: Path, after: int
 ) -> None:
-    """kill -9 within a batch: the next to open finds the last commit, and takes in the rest. With a
-    commit after each file, the kill after the third file leaves more, and this fails; the last case
-    shows that it can tell (it commits first)."""
+    """The next to open finds the last commit, and takes in the rest. The last case commits first,
+    and shows that the test can tell."""
     path = tmp_path / "index.db"
-    with closing(Index.open(path).connection) as connection:
-        refresh_all(memory, Index(connection))
-        before, generation = contents(Index(connection)), Index(connection).generation
+    with closing(Index.open(path)) as index:
+        refresh_all(memory, index)
+        before, generation = contents(index), index.generation
     write_some(session)
     arguments = [sys.executable, "-c", KILLED, str(memory.root), str(path), str(after)]
     done = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent.parent)
     assert done.returncode == -signal.SIGKILL
     index, reason = Index.open_or_replace(path)
-    with closing(index.connection):
+    with closing(index):
         assert reason is None
         assert (contents(index) == before) == (after > 0)
         assert index.generation == generation
         refresh_all(memory, index)
         assert contents(index) == rebuilt(memory)
-
-
-def test_the_text_of_an_artifact_is_taken_in_also_where_nothing_else_has_changed(
-    memory: Memory, session: Session, index: Index
-) -> None:
-    """What was said before is not found any more: its front matter is the same, and is not all of
-    it."""
-    session.save_artifact("report", "the old words")
-    refresh_all(memory, index)
-    path = memory.root / "active/s1/artifacts/report.md"
-    path.write_text(path.read_text().replace("old", "new"))
-    refresh_all(memory, index)
-    assert contents(index) == rebuilt(memory)
-
-
-# The tree while it changes.
