@@ -23,7 +23,7 @@ from .tree import Tree
 
 NO_PATIENCE = 0.0  # as a timeout: try once
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_PADDED_BYTES = 512
+_PADDED_BYTES, _READ_BYTES = 512, 4096
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 
 
@@ -40,7 +40,8 @@ class Lock:
     def save(self, holder: dict[str, Any] | None = None) -> None:
         """Write the note down now. Raise OSError where it cannot be kept, as on a full disk."""
         # Padded with blanks, since a write in place is far cheaper than a new length.
-        text = json.dumps({"holder": holder, "note": self.note}).encode().ljust(_PADDED_BYTES)
+        said = {"holder": holder, "note": self.note} if holder else {"note": self.note}
+        text = json.dumps(said).encode().ljust(_PADDED_BYTES)
         os.pwrite(self.descriptor, text, 0)
         if self._length > len(text):
             # The rest of a longer text would make this one unreadable.
@@ -144,8 +145,8 @@ def _lock_name(scope: str, file: str) -> str:
 
 
 def _read(descriptor: int) -> tuple[dict[str, Any], int]:
-    """Return the content of a lock file, and how many bytes it has."""
-    text = os.pread(descriptor, 65536, 0)
+    """Return the content of a lock file, and how many bytes were read of it."""
+    text = os.pread(descriptor, _READ_BYTES, 0)
     try:
         content = json.loads(text or b"{}")
     except (ValueError, RecursionError):

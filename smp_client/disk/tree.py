@@ -367,12 +367,19 @@ class Directories(threading.local):
 
     def reach_parent(self, name: str) -> tuple[int, str]:
         """Return a descriptor of the directory that the name is in, and its last part."""
-        above, _, last = name.rpartition("/")
-        if last in ("", ".", "..") or "\0" in last or name[0] == "/":
-            raise UnsafePath(f"{name!r} is not a name inside the tree.")
-        if name.count("/") >= _PARTS_CAP:
-            raise UnsafePath(f"{name[:100]!r}… is deeper than anything that SMP looks at.")
+        above, last = _split(name)
         return self.reach(above), last
+
+
+@functools.lru_cache(maxsize=1024)  # a write asks for a dozen names, and always for the same
+def _split(name: str) -> tuple[str, str]:
+    """Return the directory that a name is in, and its last part."""
+    above, _, last = name.rpartition("/")
+    if last in ("", ".", "..") or "\0" in last or name[0] == "/":
+        raise UnsafePath(f"{name!r} is not a name inside the tree.")
+    if name.count("/") >= _PARTS_CAP:
+        raise UnsafePath(f"{name[:100]!r}… is deeper than anything that SMP looks at.")
+    return above, last
 
 
 def _empty(top: int) -> None:
