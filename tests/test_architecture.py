@@ -118,7 +118,7 @@ BUDGETS = {
     "smp_client/change": 1_920,
     "smp_client/ask": 2_241,
     "smp_client/index": 2_547,
-    "smp_client/disk": 3_209,
+    "smp_client/disk": 3_146,
     "smp_client/text": 1_743,
     "smp_client/redaction": 980,
     "smp_client/model": 1_040,

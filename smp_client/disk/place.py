@@ -6,20 +6,11 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from ..model.errors import SessionNotFound, UnsafePath
 from ..model.layout import MARKER, find_root, is_tree, sessions_of
 from ..text.version import require_known, stated
 from .tree import Tree
-
-
-class Listing(NamedTuple):
-    """The names that were found in directories, while these have the same times and inodes."""
-
-    directories: tuple[str, ...]
-    stamps: list[tuple[int, int, int]]
-    names: list[str]
 
 
 class Place:
@@ -29,7 +20,6 @@ class Place:
         self.root = Path(root).expanduser().absolute() if root is not None else find_root()
         self.tree = Tree(self.root)
         self._marked: tuple[int, int] | None = None  # the marker that was looked into
-        self.listings: dict[str, Listing] = {}  # of directories, see scopes.py
 
     def require(self) -> None:
         """Raise where there is no tree: a mistyped name must not make one."""
@@ -44,11 +34,8 @@ class Place:
             raise self._no_memory(below)
 
     def _no_memory(self, below: Path | None) -> SessionNotFound:
-        advice = (
-            f"Name {below} as the root."
-            if below
-            else "Make it with smp init, or name another root."
-        )
+        make = "Make it with smp init, or name another root."
+        advice = f"Name {below} as the root." if below else make
         return SessionNotFound(f"There is no memory at {self.root}.", advice=advice)
 
     def require_known_version(self) -> None:

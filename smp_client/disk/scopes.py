@@ -8,9 +8,6 @@ archive counts only while the session itself is not in `active/`.
 from __future__ import annotations
 
 import os
-import stat
-import time
-from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from ..model.errors import UnsafePath
@@ -24,14 +21,13 @@ from ..model.layout import (
     is_session_id,
 )
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
-from .place import Listing, Place
+from .place import Place
 from .session_files import METADATA
 from .tree import Tree
 
 ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
 EVICTED, ENDING = "evicted-", ".tar.gz"
 STATES, ARTIFACTS = "agent-states", "artifacts"
-_SETTLED_NS = 2_000_000_000  # the clocks of some filesystems tick only every two seconds
 _FOLDERS = {STATES: ".yaml", ARTIFACTS: ".md"}  # of files that are one memory each
 FILES = (METADATA, *(kind.file for kind in SESSION_KINDS))  # that are indexed, beside the folders
 _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
@@ -40,11 +36,8 @@ _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 
 def scopes(memory: Place) -> list[str]:
     """Return every scope that there is now: `global`, then the sessions, then the archived ones."""
-
-    def sessions() -> list[str]:
-        return [name for name in memory.tree.directories(ACTIVE) if is_session_id(name)]
-
-    return [GLOBAL, *_kept(memory, "sessions", (ACTIVE,), sessions), *archived_scopes(memory)]
+    sessions = filter(is_session_id, memory.tree.list_known(ACTIVE, directories=True))
+    return [GLOBAL, *sessions, *archived_scopes(memory)]
 
 
 def archived_scopes(memory: Place) -> list[str]:
@@ -111,16 +104,10 @@ def files_of(memory: Place, scope: str) -> list[str]:
 
 def files_of_folders(memory: Place, session_id: str) -> list[str]:
     """Return the states and the artifacts of a session."""
-    if (known := memory.listings.get(session_id)) and known.stamps == _stamps(known.directories):
-        return known.names
     top = directory_of(session_id)
-
-    def names() -> list[str]:
-        folders = ((folder, _list(memory, f"{top}/{folder}")) for folder in _FOLDERS)
-        found = [f"{folder}/{file}" for folder, files in folders for file in files]
-        return [name for name in found if is_of(session_id, name)]
-
-    return _kept(memory, session_id, [f"{top}/{folder}" for folder in _FOLDERS], names)
+    folders = ((folder, _list(memory, f"{top}/{folder}")) for folder in _FOLDERS)
+    found = (f"{folder}/{file}" for folder, files in folders for file in files)
+    return [name for name in found if is_of(session_id, name)]
 
 
 def unnameable(memory: Place, scope: str) -> list[str]:
@@ -158,46 +145,8 @@ def is_indexed(file: str) -> bool:
 
 
 def _list(memory: Place, name: str) -> list[str]:
-    """Return the names in a directory that is no link, in order."""
-
-    def names() -> list[str]:
-        path = f"{os.fspath(memory.root)}/{name}"
-        try:
-            return sorted(os.listdir(path)) if stat.S_ISDIR(os.lstat(path).st_mode) else []
-        except OSError:
-            return []  # files that are known to be in it are asked for, and cannot be read
-
-    return _kept(memory, f"{name}/", [name], names)
-
-
-def _kept(
-    memory: Place, key: str, directories: Sequence[str], look: Callable[[], list[str]]
-) -> list[str]:
-    """Return the names that a look into directories finds, or found while these are unchanged.
-
-    Every question asks this of each session, and the times of a directory are soon asked for.
-    """
-    known = memory.listings.get(key)
-    if known and known.stamps == _stamps(known.directories):
-        return known.names
-    paths = tuple(f"{os.fspath(memory.root)}/{name}" for name in directories)
-    now_ns = time.time_ns()
-    stamps, names = _stamps(paths), look()
-    # A directory that has just changed may change again without getting another time.
-    if max(stamps)[0] < now_ns - _SETTLED_NS:
-        memory.listings[key] = Listing(paths, stamps, names)
-    else:
-        memory.listings.pop(key, None)
-    return names
-
-
-def _stamps(paths: Sequence[str]) -> list[tuple[int, int, int]]:
-    found: list[tuple[int, int, int]] = []
-    for path in paths:
-        try:
-            status = os.lstat(path)
-        except OSError:
-            found.append((0, 0, 0))
-        else:
-            found.append((status.st_ctime_ns, status.st_mtime_ns, status.st_ino))
-    return found
+    """Return the names in a directory. Every question asks this of each session."""
+    try:
+        return memory.tree.list_known(name)
+    except (OSError, UnsafePath):
+        return []  # files that are known to be in it are asked for, and cannot be read

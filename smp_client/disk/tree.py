@@ -54,7 +54,8 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._directories = Directories(root)
-        self._listed: dict[str, tuple[list[int], list[str]]] = {}  # see list_known
+        self._path = os.fspath(root)
+        self.lists: dict[tuple[str, bool], tuple[list[int], list[str]]] = {}  # see list_known
 
     def create_root(self, directories: tuple[str, ...]) -> None:
         self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -129,19 +130,20 @@ class Tree:
         with self._directories as held, suppress(FileNotFoundError):
             yield from os.scandir(held.reach(name))
 
-    def list_known(self, name: str) -> list[str]:
-        """Return the names in a directory that seldom changes, listed only when it has changed."""
+    def list_known(self, name: str, *, directories: bool = False) -> list[str]:
+        """Return the names in a directory, or of the directories in it, listed when it changed."""
         try:
-            status = self.stat(name)
+            # By its path, which is cheap: only the list itself is looked into.
+            status = os.lstat(f"{self._path}/{name}")
         except FileNotFoundError:
             return []
-        known = self._listed.get(name)
+        known = self.lists.get((name, directories))
         if known is not None and known[0] == identity(status):
             return known[1]
-        names = self.list(name)
+        names = self.directories(name) if directories else self.list(name)
         # A directory that changed just now may change again without a newer time.
-        if time.time() - status.st_mtime > GRACE_S:
-            self._listed[name] = identity(status), names
+        if time.time() - max(status.st_mtime, status.st_ctime) > GRACE_S:
+            self.lists[name, directories] = identity(status), names
         return names
 
     def list(self, name: str) -> list[str]:

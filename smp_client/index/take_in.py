@@ -81,7 +81,7 @@ def outdated(
     whether a memory still holds.
     """
     if asked is None:
-        memory.listings.clear()  # a look at everything trusts no look before it
+        memory.tree.lists.clear()  # a look at everything trusts no look before it
     known, present = index.identities(), dict.fromkeys(scopes(memory))
     wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
     # Relationships of other sessions bear on any memory, the rest only on preferences.
