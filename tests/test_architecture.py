@@ -122,7 +122,7 @@ BUDGETS = {
     "smp_client/text": 1_743,
     "smp_client/redaction": 980,
     "smp_client/model": 1_040,
-    "smp_daemon/cli": 2_880,
+    "smp_daemon/cli": 2_640,
     "smp_daemon/config": 550,
     "smp_daemon/ingest": 1_280,
     "smp_daemon/service": 425,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ..disk.session_files import METADATA
 from ..redaction.redact import harmless, told
-from ..redaction.secrets import SECRET_KINDS
 
 if TYPE_CHECKING:
     from .database import Index
@@ -48,6 +47,8 @@ class Spotted:
     @property
     def is_by_shape(self) -> bool:
         """Return whether any of it is a secret, and not only configured."""
+        from ..redaction.secrets import SECRET_KINDS  # late: its expressions take time to compile
+
         return any(kind in SECRET_KINDS for kind, _ in self.kinds)
 
 

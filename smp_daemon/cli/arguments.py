@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern",
          "state", "artifact", "summary")  # fmt: skip
-ASKED = (ACTIVE, GLOBAL)
 KEPT = (ACTIVE, ARCHIVED, GLOBAL)
 ANYWHERE = (ACTIVE, ARCHIVED, DELETED, GLOBAL)
 # Options by which memories are selected, each with its name in the library.
 CONDITIONS = {"topic": "topic", "agent": "agent", "since": "since", "until": "until",
               "type": "types", "tag": "tags", "text": "text"}  # fmt: skip
-SELECTING = tuple(f"--{name}" for name in CONDITIONS)
+SELECTING = " ".join(f"--{name}" for name in CONDITIONS)
 # Options that several commands take.
 _SHARED = (
     "--root DIRECTORY  The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.",
@@ -114,33 +113,32 @@ class Call(SimpleNamespace):
 
 
 def command(
-    arguments: str, *options: str, places: Sequence[str] = (ACTIVE,),
-    group: click.Group | None = None, shared: Sequence[str] = ("--root", "--json"),
-) -> Callable[[Callable[[Call], None]], click.Command]:  # fmt: skip
-    """Declare a command by its usage, as `SESSION [ID]...`, and a line for each option.
+    usage: str, *options: str, group: click.Group | None = None
+) -> Callable[[Callable[[Call], None]], click.Command]:
+    """Declare a command by its usage, as `SESSION [ID]... --json`, and a line for each option.
 
-    An option is `--name`, `--name VALUE`, `--name VALUE:default`, `--name VALUE...` if it can be
-    repeated or `--name VALUE!` if it must be given, and its help. A name alone means a shared
-    option. VALUE says of which type it is. `places` are where a SESSION may be.
+    The usage names shared options. An own one is `--name`, `--name VALUE`, `--name VALUE:default`,
+    `--name VALUE...` if it can be repeated or `--name VALUE!` if it must be given, and its help.
+    VALUE says of which type it is. Without a group, `--root` and `--json` are shared by all.
     """
-    values = _values(places)
     parameters: list[click.Parameter] = []
-    for token in arguments.split():
+    words = [*usage.split(), *(() if group or "-" in usage.split() else ("--root", "--json"))]
+    for token in (word for word in words if not word.startswith("-")):
         name = token.strip("[].")
         parameters.append(click.Argument(
             [name.lower()], required=not token.startswith("["), metavar=token,
-            nargs=-1 if token.endswith("...") else 1, **values.get(name, {}),
+            nargs=-1 if token.endswith("...") else 1, **_VALUES.get(name, {}),
         ))  # fmt: skip
     known = {line.split()[0]: line for line in _SHARED}
-    for line in (*options, *shared):
-        found = _OPTION.fullmatch(known.get(line, line))
+    for line in (*options, *(known[word] for word in words if word.startswith("--"))):
+        found = _OPTION.fullmatch(line)
         assert found is not None, line
         short, name, value, mark, default, says = found.groups()
         how: dict[str, Any] = {"is_flag": True}
         if value and "|" in value:
             how = {"type": click.Choice(value.split("|"))}
         elif value:
-            how = {"metavar": value, **values.get(value, {})}
+            how = {"metavar": value, **_VALUES.get(value, {})}
         how |= {"multiple": True} if mark == "..." else {}
         how |= {"default": default, "show_default": True} if default else {}
         names = [name, *([short] if short else []), name.strip("-").replace("-", "_")]
@@ -164,48 +162,10 @@ def command(
     return declare
 
 
-def _values(places: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the types of values by the names that they have in the help."""
-    memories = {"shell_complete": _completing(_ids)}
-    return {
-        "SESSION": {"shell_complete": _completing(lambda memory, _: _sessions(memory, places))},
-        "ID": memories,
-        "OLD": memories,
-        "NEW": memories,
-        "TYPE": {"type": click.Choice(TYPES)},
-        "ACCOUNT": {"callback": _in_words, "default": _account},
-        "WHY": {"callback": _in_words},
-        "KIND": {"type": click.Choice([*TYPES[:-1]])},
-        "N": {"type": click.IntRange(min=1)},
-        "BYTES": {"type": int},
-        "LIMIT": {"type": click.IntRange(min=2048)},
-        "SHELL": {"type": click.Choice(["bash", "zsh", "fish"])},
-        "SECONDS": {"type": float},
-        "0..1": {"type": click.FloatRange(0, 1)},
-        "PCT": {"type": click.FloatRange(0, 100, min_open=True)},
-        "PATH": {"type": click.Path(exists=True, allow_dash=True)},
-        "CONTENT": {"type": click.File("rb")},
-        "DIR": {"type": click.Path(file_okay=False, path_type=Path)},
-    }
-
-
-def _in_words(_ctx: Any, _param: Any, value: str | None) -> str | None:
-    if value is None:
-        return None
-    if not value.strip():
-        raise click.BadParameter("it must be said in words.")
-    from smp_client.redaction.redact import harmless
-
-    return harmless(value)  # as it is stored, so that it is shown as that
-
-
 def _account() -> str:
     from smp_client.disk.audit import account
 
     return account()
-
-
-# The tree and its sessions.
 
 
 def place_memory(root: str | None, directory: Path | None = None) -> Memory:
@@ -239,10 +199,7 @@ def find_scope(memory: Memory, name: str) -> GlobalMemory | Session:
     return memory.everywhere if name == GLOBAL else memory.session(name)
 
 
-# Completion.
-
-
-def _completing(names: Callable[[Memory, str | None], Sequence[str]]) -> Callable[..., list[str]]:
+def _completing(names: Callable[[Memory, str | None], Sequence[str]]) -> dict[str, Any]:
     """Complete names, of the session that was typed before or of all."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -252,22 +209,41 @@ def _completing(names: Callable[[Memory, str | None], Sequence[str]]) -> Callabl
             # While an option is typed, click has not named the arguments yet.
             session = ctx.params.get("session") or next(iter(ctx.args), None)
             found = names(Memory(ctx.params.get("root")), session)
-            fitting = (name for name in dict.fromkeys(found) if name.startswith(incomplete))
-            return [name for name in fitting if _PLAIN.fullmatch(name)][:_COMPLETIONS]
+            return [name for name in found if name.startswith(incomplete)
+                    and _PLAIN.fullmatch(name)][:_COMPLETIONS]  # fmt: skip
         return []
 
-    return complete
+    return {"shell_complete": complete}
 
 
-def _sessions(memory: Memory, places: Sequence[str]) -> list[str]:
+def _sessions(memory: Memory, _session: str | None) -> list[str]:
     from smp_client.session_name import sessions_in
 
-    kept = [place for place in places if place != GLOBAL]
-    ids = [name for place in kept for name in sessions_in(memory, place)]
-    return [*ids, LATEST, *([GLOBAL] if GLOBAL in places else [])]
+    ids = {name for place in ANYWHERE[:-1] for name in sessions_in(memory, place)}
+    return [*sorted(ids), LATEST, GLOBAL]
 
 
 def _ids(memory: Memory, session: str | None) -> list[str]:
     asked = find_scope(memory, session) if session else memory
     counts = {"function": "count", "by": "id", "name": "ids"}
     return sorted(asked.query({"aggregations": [counts], "limit": 0}).aggregations["ids"])
+
+
+# The types of values, by the names that they have in the help.
+_VALUES: dict[str, dict[str, Any]] = {
+    "SESSION": _completing(_sessions),
+    **dict.fromkeys(("ID", "OLD", "NEW"), _completing(_ids)),
+    "TYPE": {"type": click.Choice(TYPES)},
+    "KIND": {"type": click.Choice(TYPES[:-1])},
+    "SHELL": {"type": click.Choice(["bash", "zsh", "fish"])},
+    "ACCOUNT": {"default": _account},
+    "N": {"type": click.IntRange(min=1)},
+    "BYTES": {"type": int},
+    "LIMIT": {"type": click.IntRange(min=2048)},
+    "SECONDS": {"type": float},
+    "0..1": {"type": click.FloatRange(0, 1)},
+    "PCT": {"type": click.FloatRange(0, 100, min_open=True)},
+    "PATH": {"type": click.Path(exists=True, allow_dash=True)},
+    "CONTENT": {"type": click.File("rb")},
+    "DIR": {"type": click.Path(file_okay=False, path_type=Path)},
+}

@@ -20,17 +20,14 @@ STORY = """
 13 | kickoff | decision | claude | Keep bookings in SQLite | tags=database | rationale=No server
 12 | kickoff | finding | claude | Nobody backs the bookings up | tags=database | severity=high
 9 | login | decision | claude | Log in with a link by e-mail, without passwords | tags=login
-9 | login | learning | claude | The mail server takes up to a minute to send a link
 8 | login | finding | codex | A login link works twice | tags=login | severity=critical
 5 | storage | turn | mia | Two ticket offices write at once now, and SQLite says it is locked.
 5 | storage | decision | claude | Move bookings to PostgreSQL | tags=database | rationale=Two write
-4 | storage | learning | codex | The nightly dump takes eleven minutes | tags=database
 2 | payment | decision | claude | Take cards on a page that the bank hosts | tags=payment
 1 | payment | turn | mia | Ada Muster called from 555-0100: her refund is missing.
 1 | payment | finding | claude | Refunds are booked twice | tags=payment | severity=critical
 """
 STEPS = ["Write a test for double refunds", "Ask Mia about part refunds"]
-TOUR_BEGINS = "Two weeks of a made-up project, in a tree of its own:"
 # What is shown, and the command that shows it.
 TOUR = (
     ("It has four sessions.", "smp sessions"),
@@ -46,7 +43,7 @@ TOUR = (
 )  # fmt: skip
 
 
-@command("", "--root DIRECTORY  Where to make the tree; else a temporary directory.", shared=())
+@command("-", "--root DIRECTORY  Where to make the tree; else a temporary directory.")
 def demo(call: Call) -> None:
     """Make a small tree of a made-up project and show a few commands on it; needs no daemon.
 
@@ -60,12 +57,9 @@ def demo(call: Call) -> None:
                 f"{place} exists. Name a new directory."))  # fmt: skip
     tell_story(place, datetime.now(UTC))
     os.environ["SMP_ROOT"] = str(place)
-    click.secho(f"# {TOUR_BEGINS}", bold=True)
-    click.secho(f"$ export SMP_ROOT={shlex.quote(str(place))}", fg="green")
+    click.echo(f"$ export SMP_ROOT={shlex.quote(str(place))}")
     for says, line in TOUR:
-        click.echo()
-        if says:
-            click.secho(f"# {says}", bold=True)
+        click.secho(f"\n# {says}" if says else "", bold=True)
         click.secho(f"$ {line}", fg="green")
         try:  # in this process, with its real output
             smp.main(shlex.split(line)[1:], prog_name="smp", standalone_mode=False)

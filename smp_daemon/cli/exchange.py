@@ -22,7 +22,7 @@ _STANDARD = "-"  # stdin, or stdout
 
 
 @command(
-    "[SESSION]...",
+    f"[SESSION]... {SELECTING}",
     "--id ID...  Of one session, only this memory; repeat it for several.",
     "--all  Every session, archived ones too, and the memories that hold everywhere.",
     "--format yaml|json|jsonl|markdown|md|yml  Else the ending of FILE says it, else yaml.",
@@ -31,10 +31,8 @@ _STANDARD = "-"  # stdin, or stdout
     "-o, --output FILE:-  Where to; else stdout.",
     "--force  Overwrite FILE.",
     "--deleted  Name deleted memories, so that an import deletes them too.",
-    *SELECTING,
     "--anonymize  With placeholders in the place of names; see smp anonymize.",
     *NAMING,
-    places=KEPT,
 )
 def export(call: Call) -> None:
     """Write sessions, or everything, into one file; smp import takes it in again.
@@ -114,13 +112,12 @@ def _selected(memory: Memory, ids: tuple[str, ...], given: Mapping[str, Any]) ->
 
 
 @command(
-    "PATH",
+    "PATH --dry-run",
     "--as smp|jsonl|jsonl-per-kind|jsonl-checked|markdown-log  Only this layout; else all.",
     "--migrate  With a backup before it, and priorities and a comparison after it.",
     "--verify  Only compare: counts, and the ids that are missing or differ.",
     "--replace  Same id, other content: take theirs; else ours stays.",
     "--purged  Also memories that were purged here; else they stay away.",
-    "--dry-run",
 )
 def import_(call: Call) -> None:
     """Take in an export, other layouts or conversation logs.

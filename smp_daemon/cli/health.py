@@ -15,7 +15,6 @@ from .arguments import Call, command
 
 if TYPE_CHECKING:
     from smp_client import Memory
-    from smp_client.index.status import Status
     from smp_client.index.sync import Request
     from smp_client.model.outcome import Outcome
 
@@ -40,19 +39,13 @@ def status(call: Call) -> None:
     from smp_client.index.status import read_status
 
     found = read_status(Place(call.root), deep=call.deep)
+    root, said, jobs = found.root, found.said, found.said.get("jobs", {})
     if call.json:
         names = ("pid", "version", "started_at", "heartbeat_at", "watching")
         out.print_json({"health": found.health, "problems": found.problems,
-                        **{name: found.said.get(name) for name in names},
-                        "roots": [asdict(found.root)],
-                        "jobs": found.said.get("jobs", {})})  # fmt: skip
-    else:
-        _print_status(found)
-    sys.exit(EXIT_BY_HEALTH[found.health])
-
-
-def _print_status(found: Status) -> None:
-    root, said = found.root, found.said
+                        **{name: said.get(name) for name in names},
+                        "roots": [asdict(root)], "jobs": jobs})  # fmt: skip
+        sys.exit(EXIT_BY_HEALTH[found.health])
     colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
     out.say(f"{click.style(found.health, fg=colour, bold=True)}  {out.one_line(str(root.path))}")
     for problem in found.problems:
@@ -62,12 +55,13 @@ def _print_status(found: Status) -> None:
     memories = out.counted(root.memories, "memory")
     out.tell(f"  sessions: {states or 'none'}; {memories} indexed{lag}")
     if said.get("pid") and found.health in ("ok", "degraded"):
-        names = {"pid": "pid", "version": "version", "since": "started_at", "by": "watching"}
-        out.tell("  daemon: " + ", ".join(f"{name} {said.get(key)}" for name, key in names.items()))
-    for name, job in sorted(said.get("jobs", {}).items()):
+        daemon = f"pid {said['pid']}, version {said.get('version')}, since {said.get('started_at')}"
+        out.tell(f"  daemon: {daemon}, by {said.get('watching')}")
+    for name, job in sorted(jobs.items()):
         last = f"last {job['last_success'] or 'never'}, next {job['next_run'] or 'when needed'}"
         failed = f", failed: {job['last_error']}" if job["last_error"] else ""
         out.tell(f"  {name}: {last}{failed}")
+    sys.exit(EXIT_BY_HEALTH[found.health])
 
 
 @command("", "--timeout SECONDS:30  How long to wait for the daemon.")
@@ -94,14 +88,10 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
     call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
 
 
-# Checking and repairing.
-
-
 @command(
-    "[SESSION]",
+    "[SESSION] --dry-run",
     "--repair  Mend what needs no guessing: finish or set aside what a crash cut off, and"
     " make what is missing. The rest is named, and stays.",
-    "--dry-run",
 )
 def check(call: Call) -> None:
     """Read every file and name mistakes; exits 1 where there is one.

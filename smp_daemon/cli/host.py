@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from ..service.service_file import Place
 
 AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
-_JSON = ("--json",)
 _ROOTS = "--root DIRECTORY...  A sessions tree; repeat it. Else SMP_ROOT, the settings, the nearest"
 _SYSTEM = "--system  The system's service instead of yours."
 _FORCE = "--force  Also where the file was edited or is not from SMP."
 _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
 
 
-@command("", _ROOTS, "--config", shared=())
+@command("--config -", _ROOTS)
 def run(call: Call) -> None:
     """Look after sessions trees until stopped; makes a tree where there is none."""
     from smp_client import Memory
@@ -52,7 +51,7 @@ def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[
     return configured or [find_root()]
 
 
-@command("SHELL", shared=())
+@command("SHELL -")
 def completion(call: Call) -> None:
     """Print the script by which a shell completes smp.
 
@@ -69,21 +68,16 @@ def completion(call: Call) -> None:
 
 
 @command(
-    "",
+    "- --root",
     f"--install {'|'.join(AGENTS)}  Print how this agent starts the server.",
     "--yes  With --install: write it into the agent's file, which is copied before.",
     "--directory DIR  The project's; else CLAUDE_PROJECT_DIR, else the working directory.",
     "--max-bytes LIMIT:8192  No answer is longer.",
-    shared=["--root"],
 )
 def mcp(call: Call) -> None:
     """Let agents ask and record over the Model Context Protocol.
 
     It answers on standard input and output. Agents start it themselves; --install says how.
-
-    \b
-    smp mcp --install claude
-    smp mcp --install codex --yes
     """
     project = (call.directory or Path(os.environ.get("CLAUDE_PROJECT_DIR") or ".")).absolute()
     if call.install:
@@ -116,23 +110,12 @@ def _install(call: Call, project: Path) -> None:
         click.echo(f"Wrote {wanted.path}." + (f" What it was is in {copy}." if copy else ""))
 
 
-# Settings.
-
-
-class _Config(click.Group):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from ..config.settings import SETTINGS
-
-        with formatter.section("The settings"):
-            formatter.write_dl([(key, one.says) for key, one in SETTINGS.items()])
-
-
-@click.group(cls=_Config)
+@click.group()
 def config() -> None:
     """Show, check and explain the settings."""
 
 
-@command("", "--config", group=config, shared=_JSON)
+@command("--config --json", group=config)
 def show(call: Call) -> None:
     """Print every setting in effect, and where it comes from."""
     from smp_client.text.values import render_flow
@@ -143,23 +126,18 @@ def show(call: Call) -> None:
     loaded = read(call.config)
     values = shown(loaded.configuration)
     values["roots"] = [str(root) for root in roots_of((), loaded.configuration)]
-    origins = {key: f"{loaded.file}:{loaded.lines[key]}" if key in loaded.lines else "default"
-               for key in values}  # fmt: skip
-    if os.environ.get("SMP_ROOT"):
-        origins["roots"] = "SMP_ROOT"
-    elif not loaded.configuration["roots"]:
-        origins["roots"] = "found"
+    rows = [{"setting": key, "value": value,
+             "from": f"{loaded.file}:{loaded.lines[key]}" if key in loaded.lines else "default"}
+            for key, value in values.items()]  # fmt: skip
     if call.json:
-        said = {key: {"value": value, "from": origins[key]} for key, value in values.items()}
-        out.print_json({"file": loaded.file and str(loaded.file), "settings": said})
+        settings = {row["setting"]: {"value": row["value"], "from": row["from"]} for row in rows}
+        out.print_json({"file": loaded.file and str(loaded.file), "settings": settings})
     else:
-        out.print_table("setting value from", [
-            {"setting": key, "value": render_flow(value), "from": origins[key]}
-            for key, value in values.items()
-        ])  # fmt: skip
+        flow = [{**row, "value": render_flow(row["value"])} for row in rows]
+        out.print_table("setting value from", flow)
 
 
-@command("[FILE]", group=config, shared=_JSON)
+@command("[FILE] --json", group=config)
 def check(call: Call) -> None:
     """Name everything that is wrong with FILE.
 
@@ -184,7 +162,7 @@ def check(call: Call) -> None:
     call.print(said, f"{loaded.file} is good: {given}." if loaded.file else none)
 
 
-@command("", group=config, shared=_JSON)
+@command("--json", group=config)
 def sample(call: Call) -> None:
     """Print a file with every setting, its default and its meaning."""
     from ..config.sample import plain
@@ -196,23 +174,18 @@ def sample(call: Call) -> None:
     call.print(said, whole().removesuffix("\n"))
 
 
-# The service.
-
-
 @click.group()
 def service() -> None:
     """Have systemd or launchd run the daemon."""
 
 
 @command(
-    "",
+    "--config --json",
     _ROOTS,
-    "--config",
     "--user ACCOUNT_NAME  With --system, the account that it runs as; else the owner of the roots.",
     _SYSTEM,
     _FORCE,
     group=service,
-    shared=_JSON,
 )
 def install(call: Call) -> None:
     """Write the service file, and say how to start it."""
@@ -239,7 +212,7 @@ def install(call: Call) -> None:
     _say(call, where, "Wrote" if changed else "Nothing to change in", changed, commands)
 
 
-@command("", _SYSTEM, _FORCE, "--dry-run", group=service, shared=_JSON)
+@command("--dry-run --json", _SYSTEM, _FORCE, group=service)
 def uninstall(call: Call) -> None:
     """Remove the service file, and say how to stop what runs."""
     from ..service import service_file as work
@@ -255,7 +228,7 @@ def uninstall(call: Call) -> None:
     _say(call, where, verb, changed, commands)
 
 
-@command("", _SYSTEM, group=service, shared=_JSON)
+@command("--json", _SYSTEM, group=service)
 def show_(call: Call) -> None:
     """Print the installed service file; exits 1 where there is none."""
     from ..service import service_file as work

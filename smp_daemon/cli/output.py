@@ -38,9 +38,6 @@ _UNSEEN = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 _DRIVING = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
 
 
-# Texts.
-
-
 def harmless(text: str) -> str:
     """Return the text with its lines; all else that a terminal obeys is written out: `\\x1b`."""
     text = text.replace("\r\n", "\n").expandtabs(4)
@@ -104,9 +101,6 @@ def short_type(type: str) -> str:
     return {"agent_state": "state"}.get(type, type.replace("_", " "))
 
 
-# Memories.
-
-
 def record_json(record: Record) -> dict[str, Any]:
     """Return a memory as every command prints it."""
     from smp_client.model.times import render_time
@@ -135,16 +129,11 @@ def held_text(one: Holding) -> str:
     return str(text or "; ".join(texts_of(one.value)))
 
 
-# Printing.
-
-
 def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def say(text: str = "") -> None:
-    """Print lines; click takes colours out where no terminal reads them."""
-    click.echo(text)
+say = click.echo  # which takes colours out where no terminal reads them
 
 
 def tell(text: str, *, err: bool = False) -> None:
@@ -160,10 +149,13 @@ def print_fields(fields: Mapping[str, Any]) -> None:
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Print each name and its value; an empty value is left out."""
+    """Print each name and its value, also one of counts or a list; an empty one is left out."""
     for name, value in pairs.items():
+        if isinstance(value, dict):
+            value = [f"{short_type(str(key))} {count}" for key, count in value.items()]
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         if value:
-            say(click.style(f"{name:<14}", dim=True) + one_line(str(value)))
+            say(click.style(f"{name.replace('_', ' '):<16}", dim=True) + short_time(text))
 
 
 def print_json(value: Any) -> None:
@@ -233,9 +225,6 @@ def _cell(row: Mapping[str, Any], key: str) -> str:
     elif key == "text" and row.get("marks"):
         value = f"{value} [{', '.join(row['marks'])}]"
     return short_time(value) or "-"
-
-
-# Outcomes.
 
 
 def finish(
@@ -326,8 +315,7 @@ def for_each(
                 continue  # it went meanwhile
             except (SMPError, OSError) as error:
                 part = Outcome(problems=[str(error)])
-            for said in (part.problems, part.notes):
-                said[:] = [text if name in text else f"{name}: {text}" for text in said]
+            part.problems = [text if name in text else f"{name}: {text}" for text in part.problems]
             whole.add(part)
             advance()
     return whole

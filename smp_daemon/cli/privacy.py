@@ -18,14 +18,9 @@ if TYPE_CHECKING:
 
 
 @command(
-    "[SESSION] [ID]...",
-    *SELECTING,
+    f"[SESSION] [ID]... {SELECTING} --by --yes --dry-run",
     "--all  Of every session, archived ones too, and of global.",
     "--reason WHY!  Why; it is kept with the deleted memories.",
-    "--by",
-    "--yes",
-    "--dry-run",
-    places=KEPT,
 )
 def delete(call: Call) -> None:
     """Delete SESSION, or memories of it; smp restore brings them back until their deadline.
@@ -44,7 +39,7 @@ def delete(call: Call) -> None:
     call.check(
         ((call.session is None) != call.all, "Give a session, or --all; not both."),
         (is_whole and (call.all or call.session == GLOBAL),
-         f"Say which memories, by one of {', '.join(SELECTING)}."),
+         f"Say which memories, by one of {SELECTING}."),
     )  # fmt: skip
     memory = call.memory()
     name = None if call.all else find_id(memory, call.session, *KEPT)
@@ -66,26 +61,12 @@ def delete(call: Call) -> None:
     call.finish(outcome, nothing="Nothing fits: nothing was deleted.", note=note)
 
 
-# Restoring.
-
-
 @command(
-    "[SESSION] [ID]...",
-    "--batch",
+    "[SESSION] [ID]... --batch --by --dry-run",
     "--list  List what can be restored, and until when.",
-    "--by",
-    "--dry-run",
-    places=(DELETED, *KEPT),
 )
 def restore(call: Call) -> None:
-    """Restore the deleted SESSION, or deleted memories of it.
-
-    \b
-    smp restore --list
-    smp restore session-2026-01-11-abc123
-    smp restore latest DEC-001 FIND-002
-    smp restore --batch 20260111T144000-5f3a9c
-    """
+    """Restore the deleted SESSION, or deleted memories of it."""
     ids, batch, how = call.id, call.batch, {"by": call.by, "dry_run": call.dry_run}
     call.check(
         (ids and batch, "Give ids or --batch, not both."),
@@ -134,14 +115,9 @@ def _print_restorable(call: Call, memory: Memory) -> None:
 
 
 @command(
-    "[SESSION] [ID]...",
+    "[SESSION] [ID]... --batch --by --yes --dry-run",
     "--force  Everything past its deadline goes, although no daemon has watched it pass.",
     "--now  Destroy what is named at once, deleted or not.",
-    "--batch",
-    "--by",
-    "--yes",
-    "--dry-run",
-    places=ANYWHERE,
 )
 def purge(call: Call) -> None:
     """Destroy what was deleted and is past its deadline; with --now, what is named.
@@ -186,9 +162,6 @@ def purge(call: Call) -> None:
     call.finish(outcome, nothing="Nothing is due; smp restore --list shows what waits.")
 
 
-# Anonymising.
-
-
 _KINDS = "user_names|project_names|file_paths|contacts|addresses|accounts|secrets"
 NAMING = (
     "--name NAME...  Somebody to be replaced; repeat it.",
@@ -212,14 +185,10 @@ def limits(agents: list[str], cannot_find: tuple[str, ...]) -> list[str]:
 
 
 @command(
-    "SESSION [ID]...",
+    "SESSION [ID]... --by --yes --dry-run",
     *NAMING,
     "--now  Destroy the originals at once; else smp restore --batch brings them back.",
     "--reason WHY:anonymised  Why; it is kept with the originals.",
-    "--by",
-    "--yes",
-    "--dry-run",
-    places=KEPT,
 )
 def anonymize(call: Call) -> None:
     """Replace names in SESSION, or in its memories, by placeholders.
@@ -227,11 +196,6 @@ def anonymize(call: Call) -> None:
     User names, project names, file paths, e-mail addresses, phone and card numbers, IP addresses,
     IBANs and secrets; the same one always by the same placeholder. Known are the names in the
     metadata, in the user's profile, of whoever spoke, and those given.
-
-    \b
-    smp anonymize latest --dry-run
-    smp anonymize latest --name "Anna Berg" --project Apollo
-    smp anonymize latest DEC-001 --keep file_paths
     """
     how = {**naming(call), "reason": call.reason, "by": call.by, "now": call.now}
     memory = call.memory()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from . import output as out
-from .arguments import ASKED, Call, command, find_scope
+from .arguments import Call, command, find_scope
 
 if TYPE_CHECKING:
     from smp_client import Memory, Record
@@ -19,19 +20,14 @@ _FILTERS = {"type": "types", "tag": "tags", "agent": "agents", "since": "since",
 
 
 @command(
-    "[TEXT]...",
+    "[TEXT]... --type --tag --since --until",
     "--session SESSION  Only this one, or global; else all.",
-    "--type",
-    "--tag",
     "--agent WHO...  Only from this agent or person; repeat it for several.",
-    "--since",
-    "--until",
     "--min-priority 0..1  Only of this priority now.",
     "--min-relevance 0..1  Only with at least this score.",
     "--sort relevance|priority|importance|newest|oldest:relevance  The order.",
     "--limit N:20  At most N.",
     "--explain  Say what each score is made of.",
-    places=ASKED,
 )
 def search(call: Call) -> None:
     """Find the memories that match a text best.
@@ -70,7 +66,7 @@ def _result(memory: Memory, record: Record) -> dict[str, Any]:
     return {name: whole[name] for name in names} | explained
 
 
-@command("[SESSION]", places=ASKED)
+@command("[SESSION]")
 def topics(call: Call) -> None:
     """List the topics of SESSION, or of everything; the most mentioned first."""
     found = (call.scope() if call.session else call.memory()).topics()
@@ -79,7 +75,7 @@ def topics(call: Call) -> None:
     call.table(columns, [asdict(topic) for topic in found], nothing)
 
 
-@command("[SESSION]", "--since", "--until", "--type", "--limit N  Only the last N.", places=ASKED)
+@command("[SESSION] --since --until --type", "--limit N  Only the last N.")
 def timeline(call: Call) -> None:
     """List memories in the order of time.
 
@@ -111,9 +107,9 @@ def stats(call: Call) -> None:
     projects = _projects(memory)
     memories, sessions = sum(found["kind"].values()), len(found["project"])
     by: dict[str, dict[str, int]] = {}
-    for title in fields:
+    for title, numbers in found.items():
         counts: Counter[str] = Counter()
-        for value, count in found[title].items():
+        for value, count in numbers.items():
             name = projects.get(value) if title == "project" else value
             name = name and {"kind": out.short_type(name), "month": name[:7]}.get(title, name)
             counts[name or "-"] += count
@@ -124,14 +120,12 @@ def stats(call: Call) -> None:
     out.say(f"{out.counted(memories, 'memory')} in {out.counted(sessions, 'session')}")
     for title, numbers in by.items() if memories else ():
         shown = [*numbers.items()][-_ROWS:] if title == "month" else [*numbers.items()][:_ROWS]
-        most = max(count for _, count in shown)
+        most = max(numbers.values())
         out.say()
         out.print_table(f"{title}@ memories> share", [
             {title: name, "memories": count, "share": "█" * round(count / most * _BAR_COLUMNS)}
             for name, count in shown
         ])  # fmt: skip
-        if len(shown) < len(numbers):
-            out.tell(f"and {len(numbers) - len(shown):,} more; --json has all.")
 
 
 def _projects(memory: Memory) -> dict[str, str]:
@@ -140,11 +134,10 @@ def _projects(memory: Memory) -> dict[str, str]:
 
     projects = {one.session: one.data.get("project") for one in memory.by_type("summary")}
     for session in memory.sessions():
-        try:
-            context = session.metadata().get("context")
-        except SMPError:
-            continue
-        projects[session.id] = context.get("project_name") if isinstance(context, dict) else None
+        with suppress(
+            SMPError, KeyError, AttributeError
+        ):  # a person may have written anything there
+            projects[session.id] = session.metadata()["context"].get("project_name")  # type: ignore[union-attr]
     return {session: name for session, name in projects.items() if isinstance(name, str)}
 
 
@@ -164,11 +157,6 @@ def context(call: Call) -> None:
 
     Without a session it is about the project of the working directory: all sessions of its tree,
     archived ones too.
-
-    \b
-    smp context --task "add a login form"
-    smp context --agent architect --project Shop --max-tokens 800
-    smp context --session latest --explain
     """
     call.check((call.all and call.project is not None, "Give either --project or --all."))
     memory = call.memory()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
+from smp_client.model.layout import ARCHIVED
 
 from . import output as out
 from .arguments import Call, command, find_id
@@ -73,9 +73,6 @@ def _in_use(memory: Memory) -> list[dict[str, Any]]:
     return rows
 
 
-# States and the archive.
-
-
 @command("SESSION", "--reason WHY:activated  Why; it is written down.")
 def activate(call: Call) -> None:
     """Mark SESSION as in use."""
@@ -93,20 +90,15 @@ def deactivate(call: Call) -> None:
 
 
 @command(
-    "[SESSION]",
+    "[SESSION] --dry-run",
     "--due  Bring each session into the state that is due, as the daemon does.",
     "--reason WHY:archived  Why; it is written into the summary.",
-    "--dry-run",
 )
 def archive(call: Call) -> None:
     """Put SESSION into the archive, or all that are due; its memories are still found.
 
     With --due, every session that nobody has used for long becomes idle, decaying or archived, and
     one that was used again active.
-
-    \b
-    smp archive session-2026-01-11-abc123 --reason "all done"
-    smp archive --due --dry-run
     """
     call.check(((call.session is None) != call.due, "Give a session, or --due; not both."))
     memory = call.memory()
@@ -117,7 +109,7 @@ def archive(call: Call) -> None:
     call.finish(outcome, note=f"smp unarchive {name} brings it back.")
 
 
-@command("SESSION", "--dry-run", places=[ARCHIVED])
+@command("SESSION --dry-run")
 def unarchive(call: Call) -> None:
     """Bring SESSION back from the archive."""
     from smp_client.change.move import unarchive as bring_back
@@ -127,10 +119,7 @@ def unarchive(call: Call) -> None:
     call.finish(bring_back(memory, name, dry_run=call.dry_run))
 
 
-# Decay and compaction.
-
-
-@command("[SESSION]", "--dry-run", places=[ACTIVE, GLOBAL])
+@command("[SESSION] --dry-run")
 def decay(call: Call) -> None:
     """Write the priorities of now into the files; without SESSION everywhere."""
     from smp_client.passes.decay import decay as decay_one
@@ -142,21 +131,14 @@ def decay(call: Call) -> None:
 
 
 @command(
-    "[SESSION] [ID]...",
+    "[SESSION] [ID]... --dry-run",
     "--all  Every session that is nearly full; with --reduce, every one.",
     "--reduce PCT  By how many percent of its size; else 20, or as configured.",
     "--list  Only list the evicted memories.",
     "--bring-back  Bring evicted memories, or only ID..., back.",
-    "--dry-run",
 )
 def compact(call: Call) -> None:
-    """Make SESSION smaller; evicted memories can be brought back.
-
-    \b
-    smp compact latest --dry-run
-    smp compact latest --reduce 30
-    smp compact latest turn-12 --bring-back
-    """
+    """Make SESSION smaller; evicted memories can be brought back."""
     how = {"dry_run": call.dry_run}
     call.check(
         ((call.session is None) != call.all, "Give a session, or --all; not both."),

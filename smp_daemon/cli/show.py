@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ _RELATED = 20
     "[SESSION] [ID]...",
     "--all-about TEXT  Every place where a text stands, in SESSION or in all, deleted ones too.",
     "--no-count  Do not count it as a reading, which raises the priority.",
-    places=KEPT,
 )
 def show(call: Call) -> None:
     """Show a session in short, or memories of it whole.
@@ -33,11 +32,6 @@ def show(call: Call) -> None:
     An ID alone will do where only one session has it. Memories that hold everywhere are in the
     session "global". Of an archived session, its summary is shown. A memory that is archived,
     evicted or deleted is shown where it is kept.
-
-    \b
-    smp show latest
-    smp show latest DEC-001
-    smp show --all-about "Jane Roe"
     """
     is_named = call.session is not None
     call.check((not is_named and call.all_about is None, "Missing argument 'SESSION'."))
@@ -75,9 +69,6 @@ def _meant(memory: Memory, name: str, ids: tuple[str, ...]) -> tuple[str, tuple[
         except (MemoryNotFound, Invalid):
             raise error from None
         return record.session, (record.id,)
-
-
-# A memory.
 
 
 def _held(memory: Memory, session: str, memory_id: str) -> Holding:
@@ -144,14 +135,11 @@ def _print_memory(said: Mapping[str, Any]) -> None:
         out.print_pairs({place: on, "bring back": back + until})
     states = [one["id"] if one["state"] == "here" else f"{one['id']} ({one['state']})"
               for one in said["references"]]  # fmt: skip
-    out.print_pairs({"references": ", ".join(states)})
+    out.print_pairs({"references": states})
     for near in said["related"]:
         out.print_pairs({"related": f"{near['path'][-1]}: {near['text']}"})
     out.say()
     out.print_fields(said["data"])
-
-
-# A session.
 
 
 def _show_session(call: Call, memory: Memory, name: str) -> None:
@@ -169,60 +157,47 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
             out.say(f"{head}  archived")
             out.print_fields(packed.data)
         return
-    about: dict[str, Any] = {"id": name, "state": "unreadable"}
-    about |= dict.fromkeys(("metadata", "profile", "size", "problem"))
+    about: dict[str, Any] = {"id": name, "state": None, "problem": None}
+    metadata: Mapping[str, Any] = {}
     try:
         if isinstance(target, Session):
-            about |= {"metadata": target.metadata(), "size": target.size().as_dict()}
-            about["state"] = target.state
+            about["state"] = "unreadable"
+            metadata = target.metadata()
+            about |= {"state": target.state, "size": target.size().as_dict()}
         else:
-            about |= {"state": None, "profile": target.profile()}
+            about["profile"] = target.profile()
     except SMPError as error:
         about["problem"] = str(error)
+    context, people = (part if isinstance(part := metadata.get(key), dict) else {}
+                       for key in ("context", "participants"))  # fmt: skip
     summary = target.summary()
+    about |= {
+        "project": context.get("project_name"), "topic": context.get("primary_topic"),
+        "tags": context.get("tags"), "user": people.get("user_id"),
+        "first_activity": summary.first_activity, "last_activity": summary.last_activity,
+        "memories": summary.memories, "participants": summary.participants,
+        "topics": {topic.name: topic.mentions for topic in summary.topics},
+    }  # fmt: skip
     groups = {"decisions": summary.decisions, "open_findings": summary.open_findings,
               "preferences": summary.preferences}  # fmt: skip
     lists = {key: [*map(out.record_json, found)] for key, found in groups.items()}
-    topics = [asdict(topic) for topic in summary.topics]
-    first, last = summary.first_activity, summary.last_activity
     if call.json:
-        out.print_json({**about, "memories": summary.memories, "topics": topics,
-                        "participants": summary.participants, "first_activity": first,
-                        "last_activity": last, **lists})  # fmt: skip
+        out.print_json({**about, "metadata": metadata or None, **lists})
         return
-    metadata, size = about["metadata"] or {}, about["size"]
-    context, people = (part if isinstance(part := metadata.get(key), dict) else {}
-                       for key in ("context", "participants"))  # fmt: skip
-    tags = context.get("tags")
-    out.say(f"{head}  {about['state'] or ''}".rstrip())
-    out.print_pairs({
-        "problem": about["problem"],
-        "project": context.get("project_name"),
-        "topic": context.get("primary_topic"),
-        "tags": ", ".join(map(str, tags)) if isinstance(tags, list) else tags,
-        "user": people.get("user_id"),
-        "active": first and f"{out.short_time(first)} to {out.short_time(last)}",
-        "size": size and f"{out.short_size(size['total_bytes'])}, {size['utilization_pct']}% full",
-        "memories": _counts((out.short_type(type), n) for type, n in summary.memories.items()),
-        "participants": _counts(summary.participants.items()),
-        "topics": _counts((topic["name"], topic["mentions"]) for topic in topics),
-    })  # fmt: skip
+    out.say(f"{head}  {about.pop('state') or ''}".rstrip())
+    size, profile = about.pop("size", None), about.pop("profile", None)
+    if size:
+        about["size"] = f"{out.short_size(size['total_bytes'])}, {size['utilization_pct']}% full"
+    out.print_pairs({key: value for key, value in about.items() if key != "id"})
     for key, rows in lists.items():
         if rows:
             out.say()
             named = [{**row, key: row["id"], "severity": row["data"].get("severity")}
                      for row in rows]  # fmt: skip
             out.print_table(f"{key}@ priority> severity? text", named)
-    if about["profile"]:
+    if profile:
         out.say()
-        out.print_fields(about["profile"])
-
-
-def _counts(counts: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts)
-
-
-# Every place of a text.
+        out.print_fields(profile)
 
 
 def _show_occurrences(call: Call, memory: Memory, name: str | None) -> None:
@@ -238,7 +213,8 @@ def _show_occurrences(call: Call, memory: Memory, name: str | None) -> None:
         return
     if found:
         out.print_table("where id@ type? place until? excerpt", found)
-        out.tell(f"{out.counted(len(found), 'place')} ({_counts(by_place.items())}).")
+        counts = ", ".join(f"{place} {count}" for place, count in by_place.items())
+        out.tell(f"{out.counted(len(found), 'place')} ({counts}).")
         quoted = shlex.quote(text)
         out.tell(f"smp delete --all --text {quoted} --reason … deletes the memories that hold it.")
     else:

@@ -17,12 +17,11 @@ from smp_client.disk.tree import READ_CAP_BYTES
 from smp_client.model.layout import GLOBAL
 from smp_client.model.record import check_memory_id
 from smp_client.model.synonyms import with_own_names
-from smp_client.model.times import parse_time
 from smp_client.redaction.redact import told
 from smp_client.text.values import BadYaml, Value, decode, load
 
 from . import output as out
-from .arguments import ASKED, Call, command, find_scope, place_memory
+from .arguments import Call, command, find_scope, place_memory
 
 if TYPE_CHECKING:
     from smp_client import GlobalMemory, Session
@@ -65,11 +64,8 @@ def new(call: Call) -> None:
     call.print(said, session.id)
 
 
-# Adding.
-
-
 @command(
-    "SESSION KIND [TEXT]...",
+    "SESSION KIND [TEXT]... --field",
     "--file CONTENT  The text; - is stdin, read also without a text.",
     "--by WHO  Who said, decided, found or learned it.",
     "--tag TAG...  Repeat it for several.",
@@ -81,9 +77,7 @@ def new(call: Call) -> None:
     "--rationale TEXT  Why.",
     "--ref ID...  A memory that it refers to; repeat it.",
     "--turn N  The turn that it comes from.",
-    "--field",
     "--pin  Never let it decay.",
-    places=ASKED,
 )
 def add(call: Call) -> None:
     """Write a memory into SESSION and print its id.
@@ -169,8 +163,6 @@ def _write(
         content = fields.pop("text")
         if "by" in fields:
             fields["created_by"] = fields.pop("by")
-        if "timestamp" in fields:
-            fields["timestamp"] = _time(fields["timestamp"])
         target.save_artifact(named[0], content, **fields)
         return target.get(named[0], count_access=False)
     if kind not in kinds:
@@ -187,13 +179,6 @@ def _write(
     if kind != "turn":
         fields = {**fields, "tags": fields.get("tags", [])}
     return target.record(own, fields, timestamp)
-
-
-def _time(text: str) -> Any:
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise Invalid([f"timestamp {text!r} must be an ISO 8601 time"]) from error
 
 
 def _note_secrets(kinds: Mapping[str, int]) -> None:
@@ -216,25 +201,19 @@ def parse_fields(texts: Sequence[str]) -> dict[str, Value]:
             inner = inner.setdefault(part, {}) if isinstance(inner, dict) else None
         if not isinstance(inner, dict) or last in inner:
             raise Invalid([f"field {name!r} is given twice"])
-        inner[last] = _value(name, value)
+        inner[last] = _value(value)
     return fields
 
 
-def _value(name: str, text: str) -> Value:
+def _value(text: str) -> Value:
     """Return a number, true, false, null, or a list or quotes as in YAML; all else is text."""
-    is_collection = text.startswith(("[", "{"))
     try:
         value = load(text)
-    except BadYaml as error:
-        if is_collection:
-            raise Invalid([f"field {name!r} is no list or mapping ({error.problem})"]) from error
+    except BadYaml:
         return text
     # As YAML, "see: this" would be a mapping, and " # 5" a comment: nobody means that in a shell.
-    is_meant = is_collection or text.startswith(('"', "'")) or value is None
+    is_meant = text.startswith(("[", "{", '"', "'")) or value is None
     return value if is_meant or isinstance(value, (bool, int, float)) else text
-
-
-# Changing.
 
 
 def _change(
@@ -253,22 +232,14 @@ def _change(
     _note_secrets(target.scope.redaction.spotted(said or {}))
 
 
-@command(
-    "SESSION ID...",
-    "--by WHY!  Who has resolved it.",
-    "--action TEXT!  What was done about it.",
-)
+@command("SESSION ID...", "--by WHO!  Who has resolved it.", "--action TEXT!  What was done.")
 def resolve(call: Call) -> None:
-    """Close findings of SESSION and say how they were resolved.
-
-    \b
-    smp resolve latest FIND-001 --by dev --action "The login allows five tries a minute"
-    """
+    """Close findings of SESSION and say how they were resolved."""
     said = {"resolved_by": call.by, "action_taken": call.action}
     _change(call, call.id, lambda to, one: to.resolve_finding(one, **said), said)
 
 
-@command("SESSION ID...", "--text TEXT  The new text.", "--field", places=ASKED)
+@command("SESSION ID... --field", "--text TEXT  The new text.")
 def update(call: Call) -> None:
     """Change the text or other fields of memories of SESSION; null takes a field out.
 
@@ -292,13 +263,13 @@ def update(call: Call) -> None:
     _change(call, call.id, change, given)
 
 
-@command("SESSION ID...", places=ASKED)
+@command("SESSION ID...")
 def pin(call: Call) -> None:
     """Never let memories of SESSION decay or be evicted."""
     _change(call, call.id, lambda to, one: to.pin(one))
 
 
-@command("SESSION ID...", places=ASKED)
+@command("SESSION ID...")
 def unpin(call: Call) -> None:
     """Let pinned memories of SESSION decay again."""
     _change(call, call.id, lambda to, one: to.unpin(one))
@@ -310,21 +281,14 @@ def relate(call: Call) -> None:
 
     RELATION is resolves, which closes a finding; supersedes, by which OLD no longer holds; or any
     other word. OLD may be of another session, as SESSION/ID.
-
-    \b
-    smp relate latest DEC-002 FIND-001 resolves
-    smp relate latest DEC-002 session-2026-01-11-abc123/DEC-001 supersedes
     """
     _change(call, [call.new], lambda to, one: to.relate(one, call.old, call.relation))
 
 
-@command("SESSION OLD...", "--by NEW!  The memory of SESSION that holds now.", places=ASKED)
+@command("SESSION OLD...", "--by NEW!  The memory of SESSION that holds now.")
 def supersede(call: Call) -> None:
     """Say that OLD no longer holds, because NEW of SESSION does.
 
     OLD may be of another session, as SESSION/ID. It stays readable, and is marked in every answer.
-
-    \b
-    smp supersede latest DEC-001 --by DEC-004
     """
     _change(call, call.old, lambda to, one: to.supersede(one, by=call.by))

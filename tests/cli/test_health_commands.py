@@ -59,8 +59,8 @@ def test_doctor_names_everything_that_is_wrong_with_the_next_step(root: Path) ->
     assert (wrong[0][0], wrong[0][1][:35]) == ("daemon", "No daemon is running for this root.")
     assert any(area == "files" and "decisions.yaml" in problem for area, problem in wrong)
     shown = smp("doctor", "--root", root).stdout
-    assert shown.startswith("daemon        No daemon is running")
-    assert "files         " in shown
+    assert shown.startswith("daemon          No daemon is running")
+    assert "files           " in shown
 
 
 def test_doctor_mends_only_what_is_safe(root: Path) -> None:
