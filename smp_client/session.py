@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from .ask import questions
 from .ask.argument import shown
-from .change.whereabouts import missing
+from .change.references import missing
 from .disk import journal
 from .disk.append import append
 from .disk.rewrite import rewrite

@@ -115,7 +115,7 @@ BUDGETS = {
     "smp_client/exchange": 2_505,
     "smp_client/passes": 2_100,
     "smp_client/privacy": 1_260,
-    "smp_client/change": 1_920,
+    "smp_client/change": 1_880,
     "smp_client/ask": 2_241,
     "smp_client/index": 2_547,
     "smp_client/disk": 3_146,

@@ -129,7 +129,7 @@ def temporaries(tree: Tree) -> Iterator[list[str]]:
 
 def happen(
     scope: Scope, steps: list[journal.Step], made: list[str],
-    carry_out: Callable[[Scope, journal.Step], Any] = journal.carry_out,
+    carry_out: Callable[[Scope, journal.Step], Any] | None = None,
 ) -> None:  # fmt: skip
     """Record an intent, carry its steps out, and forget it.
 
@@ -143,7 +143,7 @@ def happen(
     made.clear()
     try:
         for step in steps:
-            carry_out(scope, step)
+            (carry_out or journal.carry_out)(scope, step)
         journal.forget(scope, intent, steps)
     except OSError as error:
         said = f"The change is recorded, but: {error}."

@@ -13,7 +13,7 @@ from typing import Any
 from ..disk.session_files import METADATA
 from ..model.errors import SMPError
 from ..model.priority import is_resolved, status_of
-from ..model.record import SESSION_KINDS, Kind, name_of
+from ..model.record import SESSION_KINDS, name_of
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value
@@ -25,65 +25,59 @@ _TEXT_CHARACTERS, _GIST_CHARACTERS = 1000, 200  # of each; the whole text is in 
 def digest(session_id: str, files: Mapping[str, bytes]) -> dict[str, Any]:
     """Return the facts of a session of these files. A file that cannot be read says nothing."""
     metadata: dict[str, Value] = {}
-    found: dict[str, list[dict[str, Value]]] = {}
     with suppress(SMPError):
         metadata = load_mapping(files.get(METADATA, b""), "session", METADATA)
+    context, people = (_mapping(metadata.get(name)) for name in ("context", "participants"))
+    tags = context.get("tags") or []
+    found: dict[str, list[dict[str, Value]]] = {kind.name: [] for kind in SESSION_KINDS}
+    actors, topics, times = Counter[str](), Counter[str](), list[str]()
+    _count(topics, context.get("tags"), context.get("primary_topic"))
     for kind in SESSION_KINDS:
-        found[kind.name] = []
         with suppress(SMPError):
-            records = format_of(kind).parse(files.get(kind.file, b"")).records
-            found[kind.name] = [record.value for record in records if record.has_id]
-    context, people = _mapping(metadata.get("context")), _mapping(metadata.get("participants"))
-    every = [value for values in found.values() for value in values]
-    times = sorted(stamp for value in every if isinstance(stamp := value.get("timestamp"), str))
-    actors, topics = Counter[str](), Counter[str]()
-    for kind in SESSION_KINDS:
-        actors.update(str(value[kind.actor]) for value in found[kind.name] if value.get(kind.actor))
-    about = {"tags": context.get("tags"), "topic": context.get("primary_topic")}
-    for value in [*every, about]:
-        tags = value.get("tags")
-        names = [*(tags if isinstance(tags, list) else []), value.get("topic")]
-        topics.update(str(name) for name in names if name)
-    kinds = {kind.name: kind for kind in SESSION_KINDS}
+            for record in format_of(kind).parse(files.get(kind.file, b"")).records:
+                value = record.value
+                if record.has_id:
+                    found[kind.name].append(value)
+                    times.append(str(value.get("timestamp") or ""))
+                    _count(actors, None, value.get(kind.actor))
+                    _count(topics, value.get("tags"), value.get("topic"))
+    times = sorted(filter(None, times)) or [""]
+    texts = {kind.name: kind.text for kind in SESSION_KINDS}
 
-    def newest(name: str, *fields: str) -> list[dict[str, Value]]:
+    def listed(name: str, *fields: str, characters: int = _TEXT_CHARACTERS) -> list[dict[str, Any]]:
         """Return the newest memories of a kind with these fields, the newest first."""
-        values = found[name][: -_MEMORIES - 1 : -1]
-        return [_line(kinds[name], value, fields, _TEXT_CHARACTERS) for value in values]
+        lines: list[dict[str, Any]] = []
+        for value in found[name][: -_MEMORIES - 1 : -1]:
+            text = " ".join(str(value.get(texts[name], "")).split())
+            text = text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
+            known = {field: str(value[field]) for field in fields if value.get(field)}
+            lines.append({"id": value.get("id"), **known, "text": text})
+        return lines
 
+    counts = {name_of(name): len(values) for name, values in found.items() if values}
     found["decision"] = [{**value, "status": status_of(value)} for value in found["decision"]]
-    counts: dict[str, Any] = {name: len(values) for name, values in found.items() if values}
     found["finding"] = [value for value in found["finding"] if not is_resolved(value)]
-    turns = found["conversation_turn"][-_TURNS:]
+    found["conversation_turn"] = found["conversation_turn"][-_TURNS:]
+    turns = listed("conversation_turn", "speaker", characters=_GIST_CHARACTERS)
     return {
-        "session_id": session_id,
-        "project": context.get("project_name"),
-        "phase": context.get("project_phase"),
-        "topic": context.get("primary_topic"),
-        "user": people.get("user_id"),
-        "tags": context.get("tags") or [],
-        "created_at": metadata.get("created_at"),
-        "first_activity": times[0] if times else None,
-        "last_activity": times[-1] if times else None,
+        "session_id": session_id, "project": context.get("project_name"),
+        "phase": context.get("project_phase"), "topic": context.get("primary_topic"),
+        "user": people.get("user_id"), "tags": tags, "created_at": metadata.get("created_at"),
+        "first_activity": times[0] or None, "last_activity": times[-1] or None,
         "participants": [{"name": name, "memories": n} for name, n in actors.most_common()],
-        "memories": {name_of(name): count for name, count in counts.items()},
+        "memories": counts,
         "topics": [{"name": name, "mentions": n} for name, n in topics.most_common(_TOPICS)],
-        "decisions": newest("decision", "made_by", "timestamp", "status"),
-        "open_findings": newest("finding", "severity"),
-        "preferences": newest("preference", "confidence"),
-        "learnings": newest("learning", "learned_by"),
-        "last_turns": [_line(kinds["conversation_turn"], value, ("speaker",), _GIST_CHARACTERS)
-                       for value in turns],
+        "decisions": listed("decision", "made_by", "timestamp", "status"),
+        "open_findings": listed("finding", "severity"),
+        "preferences": listed("preference", "confidence"),
+        "learnings": listed("learning", "learned_by"),
+        "last_turns": turns[::-1],
     }  # fmt: skip
 
 
-def _line(
-    kind: Kind, value: Mapping[str, Value], fields: tuple[str, ...], characters: int
-) -> dict[str, Value]:
-    text = " ".join(str(value.get(kind.text, "")).split())
-    text = text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
-    known: dict[str, Value] = {name: str(value[name]) for name in fields if value.get(name)}
-    return {"id": value.get("id"), **known, "text": text}
+def _count(counter: Counter[str], several: Value, one: Value) -> None:
+    names = [*(several if isinstance(several, list) else ()), one]
+    counter.update(str(name) for name in names if name)
 
 
 def _mapping(value: Value) -> dict[str, Value]:

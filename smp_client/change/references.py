@@ -1,4 +1,7 @@
-"""The references of a memory, each with its state: one to a deleted memory stays, and says so."""
+"""Where a memory is that is not in its file, and the references of a memory with their states.
+
+A reference to a deleted memory stays, and says so.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..model.errors import SMPError
-from ..model.layout import GLOBAL
-from ..model.record import GLOBAL_KINDS, is_memory_name, kind_of, split_name
-from ..text.format import format_of
-from .whereabouts import states
+from ..model.errors import MemoryNotFound, SMPError
+from ..model.layout import ARCHIVED, DELETED, GLOBAL
+from ..model.record import is_memory_name, split_name
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
     from ..disk.place import Place
+    from ..disk.scope import Scope
     from ..disk.tree import Tree
     from ..session import RecordFiles
 
-HERE, UNKNOWN = "here", "unknown"
+HERE, UNKNOWN, GONE, PURGED, EVICTED = "here", "unknown", "deleted", "purged", "evicted"
+_HAPPENED = {
+    GONE: ("it was deleted on", "To restore it: smp restore {0} {1}, or session.restore({1!r})."),
+    EVICTED: ("compaction took it out on", "To bring it back: smp compact {0} {1} --bring-back,"
+              " or session.bring_back([{1!r}])."),
+    PURGED: ("it was purged on", "Nothing brings it back."),
+}  # fmt: skip
 _STATED = """
 SELECT m.data FROM refs r JOIN memories m ON m.key = r.memory
 WHERE r.scope = ? AND r.target = ? AND m.type = 'relationship' ORDER BY m.start
@@ -41,11 +49,11 @@ class Reference:
 def references(files: RecordFiles, memory_id: str) -> list[Reference]:
     """Return the references of a memory, in the order in which they stand. It is no access."""
     record = files.get(memory_id, count_access=False)
-    name = files.scope.name
+    tree, name = files.scope.tree, files.scope.name
 
     def question(view: View) -> tuple[list[tuple[str, str, bool]], set[str]]:
         asked = view.index.connection.execute
-        found = [*targets(record.data)]
+        found = [*_targets(record.data)]
         for (data,) in asked(_STATED, (name, memory_id)):
             stated = json.loads(data)
             source, target = str(stated.get("source")), str(stated.get("target"))
@@ -57,10 +65,25 @@ def references(files: RecordFiles, memory_id: str) -> list[Reference]:
         return found, {target for target, *_ in found if asked(known, (name, target)).fetchone()}
 
     found, here = files._asker().ask(question)
-    return told(files, found, here)
+    missing = {target for target, *_ in found} - here
+    known: dict[str, tuple[str, str | None]] = dict.fromkeys(here, (HERE, None))
+    known |= states(tree, name, missing)
+    for target in missing:
+        # Of another session, or of `global`.
+        full = target if "/" in target else f"{GLOBAL}/{target}"
+        if is_memory_name(full):
+            session, other = split_name(full, name)
+            try:
+                files.memory.get(full, count_access=False)
+                known[target] = (HERE, None)
+            except SMPError:
+                if state := states(tree, session, [other]).get(other):
+                    known[target] = state
+    return [Reference(target, relation, *known.get(target, (UNKNOWN, None)), inward)
+            for target, relation, inward in dict.fromkeys(found)]  # fmt: skip
 
 
-def targets(value: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+def _targets(value: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
     """Yield the memories that the fields of a memory name, each with how."""
     for name in ("source", "target") if "source" in value and "target" in value else ():
         yield str(value[name]), name, False
@@ -72,41 +95,41 @@ def targets(value: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
         yield f"turn-{turn}", "comes from", False
 
 
-def told(
-    files: RecordFiles, found: Collection[tuple[str, str, bool]], here: Collection[str]
-) -> list[Reference]:
-    """Return each reference once, with the state of its memory."""
-    tree, name = files.scope.tree, files.scope.name
-    missing = {target for target, *_ in found} - set(here)
-    known: dict[str, tuple[str, str | None]] = dict.fromkeys(here, (HERE, None))
-    known |= _whereabouts(tree, name, {target for target in missing if "/" not in target})
-    for target in missing:
-        if "/" in target and is_memory_name(target):  # of another session
-            session, memory_id = split_name(target, name)
-            known[target] = (HERE, None)
-            try:
-                files.memory.get(target, count_access=False)
-            except SMPError:
-                unknown = (UNKNOWN, None)
-                known[target] = _whereabouts(tree, session, {memory_id}).get(memory_id, unknown)
-    return [Reference(target, relation, *known.get(target, (UNKNOWN, None)), inward)
-            for target, relation, inward in dict.fromkeys(found)]  # fmt: skip
-
-
 def taken_by_hand(place: Place, scope: str, gone: Collection[str]) -> list[str]:
     """Return the memories gone from their file that SMP did not take: an editor did."""
     known = states(place.tree, scope, set(gone))
     return [memory_id for memory_id in gone if memory_id not in known]
 
 
-def _whereabouts(
-    tree: Tree, name: str, wanted: Collection[str]
-) -> dict[str, tuple[str, str | None]]:
-    """Return which are in `global`, and the states of the others where something tells."""
-    found: dict[str, tuple[str, str | None]] = {**states(tree, name, wanted)}
-    for memory_id in wanted:
-        kind = kind_of(memory_id, GLOBAL_KINDS)
-        with suppress(SMPError, OSError):  # a file that cannot be read says nothing
-            if kind and format_of(kind).find(tree.read(f"{GLOBAL}/{kind.file}"), memory_id):
-                found[memory_id] = (HERE, None)
+def states(tree: Tree, name: str, wanted: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return the states of memories of a session, and since when. An unreadable file says nothing.
+
+    Of several places that know of a memory, `deleted/` tells, then the evicted, then the purged.
+    """
+    from ..disk.tombstones import Purged, load
+
+    found: dict[str, tuple[str, str]] = {}
+    with suppress(SMPError, OSError):
+        purged = load(tree).get(name, Purged()).memories
+        found |= {one: (PURGED, purged[one]) for one in wanted if one in purged}
+    for place, state in ((ARCHIVED, EVICTED), (DELETED, GONE)):
+        with suppress(SMPError, OSError):
+            if not wanted or not tree.list(f"{place}/{name}"):
+                continue
+            from ..disk.bundle import manifests  # late: it loads tar and gzip
+
+            bundles = (manifest for _, manifest in manifests(tree, f"{place}/{name}"))
+            for one in sorted(bundles, key=lambda manifest: manifest.at):
+                if one.kind in ("deleted", "evicted"):
+                    found |= {item.id: (state, one.at) for item in one.items if item.id in wanted}
     return found
+
+
+def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
+    """Return the error, with the way to bring the memory back where there is one. Takes no lock."""
+    problem, advice = f"There is no memory {memory_id!r} in {scope.name}", None
+    if known := states(scope.tree, scope.name, [memory_id]).get(memory_id):
+        happened, advice = _HAPPENED[known[0]]
+        problem += f": {happened} {known[1][:16].replace('T', ' ')} UTC"
+        advice = advice.format(scope.name, memory_id)
+    return MemoryNotFound(f"{problem}.", session_id=scope.name, advice=advice)

@@ -22,7 +22,7 @@ from ..model.record import check_memory_id
 from ..text.values import Value
 from .holdings import KEPT, Holding, holdings, in_use, is_in_use
 from .places import id_of_file
-from .whereabouts import missing
+from .references import missing
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
