@@ -112,15 +112,15 @@ UPWARD: set[tuple[str, str]] = set()
 # How many lines each package may have. It only goes down.
 BUDGETS = {
     "smp_client/agents": 1_316,
-    "smp_client/exchange": 2_505,
+    "smp_client/exchange": 2_492,
     "smp_client/passes": 2_100,
-    "smp_client/privacy": 1_260,
+    "smp_client/privacy": 1_094,
     "smp_client/change": 1_880,
     "smp_client/ask": 2_241,
     "smp_client/index": 2_547,
     "smp_client/disk": 3_146,
     "smp_client/text": 1_743,
-    "smp_client/redaction": 980,
+    "smp_client/redaction": 963,
     "smp_client/model": 1_040,
     "smp_daemon/cli": 2_640,
     "smp_daemon/config": 550,

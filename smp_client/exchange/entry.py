@@ -28,7 +28,7 @@ from ..text.version import top_of
 
 Entry: TypeAlias = dict[str, Any]
 Transform: TypeAlias = Callable[[Entry], Entry | None]  # None leaves the entry out
-Wanted: TypeAlias = Callable[[str, str, str, dict[str, Any]], bool]  # session, file, type, fields
+Wanted: TypeAlias = Callable[[Entry], bool]  # of a memory
 
 VERSION = 1
 HEADER = "smp_export"

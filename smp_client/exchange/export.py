@@ -7,6 +7,7 @@ an import compares with them.
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import uuid
 from collections import Counter
@@ -130,29 +131,26 @@ def entries(
 ) -> Iterator[Entry]:
     """Yield an export from its header to its end; `counts` gets how many entries it has."""
     counts = Counter() if counts is None else counts
+    wanted, transform = selection.wanted, selection.transform
     yield {HEADER: VERSION}
     for name in names(memory) if selection.sessions is None else selection.sessions:
-        for entry in _selected(memory, name, selection, problems):
-            counts["entries"] += 1
-            yield entry
+        found = session_entries(memory, name, problems)
+        if selection.deleted:
+            gone = deleted_entries(memory, name, problems)
+            found = itertools.chain(found, (_tombstone(entry) for entry in gone))
+        for entry in found:
+            if wanted and entry["entry"] == "memory" and not wanted(entry):
+                continue
+            if (changed := transform(entry) if transform else entry) is not None:
+                counts["entries"] += 1
+                yield changed
         selection.advance()
     yield {"entry": "end", "entries": counts["entries"]}
 
 
-def _selected(
-    memory: Memory, name: str, selection: Selection, problems: list[str]
-) -> Iterator[Entry]:
-    wanted, transform = selection.wanted, selection.transform
-    for entry in session_entries(memory, name, problems):
-        if wanted is None or entry["entry"] != "memory" or wanted(
-            name, entry["file"], entry["type"], entry["record"]
-        ):  # fmt: skip
-            changed = transform(entry) if transform else entry
-            if changed is not None:
-                yield changed
-    for entry in deleted_entries(memory, name, problems) if selection.deleted else ():
-        memory_id = entry["record"]["id"]
-        yield {"entry": "tombstone", "session": name, "id": memory_id, **entry["deleted"]}
+def _tombstone(entry: Entry) -> Entry:
+    return {"entry": "tombstone", "session": entry["session"], "id": entry["record"]["id"],
+            **entry["deleted"]}  # fmt: skip
 
 
 # Files.
@@ -212,35 +210,28 @@ def require_sessions(memory: Memory, selection: Selection) -> list[str]:
 
 
 def write_file(place: Path, write: Callable[[IO[bytes]], None], *, overwrite: bool) -> None:
-    """Write a file aside and name it when it is whole and durable. A pipe is written as it is."""
+    """Write a file aside and name it when it is whole and durable."""
     advice = "Choose another name, or overwrite it with --force, in Python overwrite=True."
     exists = Conflict(f"{place} is there already.", advice=advice)
-    if place.is_dir() or not place.parent.is_dir():
-        raise Invalid([f"{place} is a directory, or in none that exists"])
-    if place.is_file() and not overwrite:
+    if not place.parent.is_dir() or (place.exists() and not place.is_file()):
+        raise Invalid([f"{place} is no file, or in no directory that exists"])
+    if place.exists() and not overwrite:
         raise exists
     tree, aside = Tree(place.parent), f".{place.name}.{uuid.uuid4().hex[:8]}.part"
     try:
-        if place.exists() and not place.is_file():
-            with place.open("wb") as out:
-                write(out)
-            return
-        try:
-            with os.fdopen(tree.open(aside, os.O_WRONLY | os.O_CREAT), "wb", _COPY_BYTES) as out:
-                write(out)
-                out.flush()
-                sync(out.fileno())
-            (tree.rename if overwrite else tree.rename_new)(aside, place.name)
-            tree.sync_parent(place.name)
-        except BaseException:
-            tree.unlink(aside)
-            raise
-    except FileExistsError as error:
-        raise exists from error
-    except BrokenPipeError:
+        with os.fdopen(tree.open(aside, os.O_WRONLY | os.O_CREAT), "wb", _COPY_BYTES) as out:
+            write(out)
+            out.flush()
+            sync(out.fileno())
+        (tree.rename if overwrite else tree.rename_new)(aside, place.name)
+        tree.sync_parent(place.name)
+    except BaseException as error:
+        tree.unlink(aside)
+        if isinstance(error, FileExistsError):
+            raise exists from error
+        if isinstance(error, OSError):  # which does not say which disk is full
+            raise StorageFailed(f"Could not write {place}: {error.strerror or error}.") from error
         raise
-    except OSError as error:  # which does not say which disk is full
-        raise StorageFailed(f"Could not write {place}: {error.strerror or error}.") from error
 
 
 # Bundles.

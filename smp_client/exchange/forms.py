@@ -89,8 +89,7 @@ def _title(entry: Entry) -> str:
         kind = kind_for(entry["session"], entry["file"])
         said = f"{record.get('id')} {record.get(kind.text, '') if kind and kind.text else ''}"
     line = "".join(filter(str.isprintable, " ".join(said.split())[:_TITLE_CHARACTERS]))
-    title = re.sub(r"([\\`*_<>\[\]#])", r"\\\1", line)
-    return f"{'##' if name == 'end' else '###'} {title.strip()}"
+    return f"{'##' if name == 'end' else '###'} {line.strip()}"
 
 
 def read(source: IO[bytes], form: str, name: str) -> Iterator[Read]:

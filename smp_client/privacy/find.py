@@ -12,32 +12,17 @@ import json
 import re
 import stat
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ..change.holdings import in_bundle, place_of
-from ..change.places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file
+from ..change.places import holds_memories, id_of_file, is_record_file, type_of_file
 from ..disk import bundle
-from ..disk.bundle import RECORD, SUMMARY, Bundle
-from ..disk.rewrite import file_of_slot
-from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
-from ..disk.session_files import METADATA
-from ..disk.tree import DEEPEST
-from ..model import layout
+from ..disk.bundle import SUMMARY, Bundle
+from ..disk.scopes import EVICTED
 from ..model.errors import CorruptionDetected, InvalidQuery, SMPError
-from ..model.layout import (
-    ACTIVE,
-    ARCHIVED,
-    DELETED,
-    GLOBAL,
-    INDEX_FILE,
-    LEAVING,
-    QUARANTINE,
-    RETIRED,
-)
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, kind_of_file, type_of
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, QUARANTINE
+from ..model.record import kind_of_file, type_of
 from ..text.edits import spans
 
 if TYPE_CHECKING:
@@ -51,12 +36,6 @@ _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\x
 _ESCAPE = re.compile(
     r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\([\"/\\ ])|\\[nrt]|\\\n[ \t]*(?:\\ )?|''"
 )
-_OWN_PLACES = {layout.JOURNAL: "journal", RETIRED: "retired", LEAVING: "leaving"}
-_OWN_NAMES = frozenset((
-    *(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), *layout.SESSION_DIRECTORIES,
-    *layout.TOP_DIRECTORIES, METADATA, PROFILE, layout.ACCESS_LOG, SUMMARY, RECORD, ARCHIVE, BACKUP,
-    "history", "rejected", "audit.log",
-))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,28 +49,14 @@ class Occurrence:
     line: int = 0  # of the file or the member; 0 where it has none
     id: str = ""
     type: str = ""
-    field: str = ""  # `name` where the text stands in the name of the file
     excerpt: str = ""
-    start: int = 0  # of the text, in the excerpt
-    end: int = 0
-    count: int = 1  # on this line
     until: str = ""  # of what was deleted: when it can be restored at the latest
     problem: str = ""
-    action: str = ""  # of what was deleted: delete, anonymize, or delete_session with its session
-    batch: str = ""  # and under which it went
 
     @property
     def where(self) -> str:
         inner = f" ({self.member})" if self.member else ""
         return f"{self.path}{inner}:{self.line}" if self.line else f"{self.path}{inner}"
-
-
-class _Owner(NamedTuple):
-    """Whose lines of a file begin here: a memory's, the head's, or those of nobody."""
-
-    line: int
-    id: str = ""
-    type: str = ""
 
 
 def all_about(memory: Memory, text: str, session: str | None = None) -> Iterator[Occurrence]:
@@ -113,11 +78,9 @@ def notes_about(
     others = (".smp/",) if session is None else (".smp/", f"{DELETED}/")
     places: dict[str, dict[str, None]] = {opening: {}, "Nobody could search": {}}
     for one in _Search(memory, list(texts), session).run():
-        if one.path.startswith(others):
-            continue
-        if one.problem:
+        if one.problem and not one.path.startswith(others):
             places["Nobody could search"][f"{one.path} ({one.problem.rstrip('.')})"] = None
-        else:
+        elif not one.path.startswith(others):
             places[opening][one.path] = None
     notes: list[str] = []
     for begin, paths in places.items():
@@ -126,19 +89,13 @@ def notes_about(
     return notes
 
 
-def pattern_of(texts: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern that finds these texts, in any case and with any white space."""
-    forms: list[str] = []
-    for text in texts:
-        for form in ("NFC", "NFD"):
-            words = unicodedata.normalize(form, text).split()
-            forms.append(r"\s+".join(map(re.escape, words)))
-    return re.compile("|".join(dict.fromkeys(forms)), re.IGNORECASE)
-
-
 class _Search:
     def __init__(self, memory: Memory, texts: Sequence[str], session: str | None) -> None:
-        self._tree, self._session, self._pattern = memory.tree, session, pattern_of(texts)
+        self._tree, self._session = memory.tree, session
+        words = [unicodedata.normalize(form, text).split()
+                 for text in texts for form in ("NFC", "NFD")]  # fmt: skip
+        forms = dict.fromkeys(r"\s+".join(map(re.escape, some)) for some in words)
+        self._pattern = re.compile("|".join(forms), re.IGNORECASE)
 
     def run(self) -> Iterator[Occurrence]:
         failed: list[str] = []
@@ -146,20 +103,17 @@ class _Search:
         # SMP's own files come last.
         for path, is_directory, is_deep in sorted(walked, key=lambda one: one.path[:4] == ".smp"):
             where = _where(path)
-            is_derived = where.place == "derived" or path.startswith(INDEX_FILE)
-            if self._session not in (None, where.session) or is_derived:
+            if self._session not in (None, where.session) or path.startswith(INDEX_FILE):
                 continue
-            where = replace(where, type="directory" if is_directory else "")
             if is_deep:
-                problem = f"It is deeper than {DEEPEST} directories, and not searched."
-                yield replace(where, problem=problem)
+                yield replace(where, problem="It is nested too deep, and not searched.")
             if not path.startswith(".smp"):
-                yield from self._named(where, path)
-            if not is_directory:
+                kind = "directory" if is_directory else ""
+                yield from self._named(replace(where, type=kind), path)
+            if not is_directory and where.place != "derived":
                 yield from self._in_file(where, path)
         for path in failed:
-            where = _where(path)
-            if self._session in (None, where.session):
+            if self._session in (None, (where := _where(path)).session):
                 yield from self._in_file(where, path)  # says why it failed
 
     def _in_file(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
@@ -171,11 +125,9 @@ class _Search:
                 problem = f"It is larger than {_WHOLE_BYTES >> 20} MiB, and not searched."
                 yield replace(where, problem=problem)
                 return
-            content = self._tree.read(path)
-            if content.startswith(_PACKED):
-                yield from self._in_bundle(where, bundle.unpacked(path, content))
-            else:
-                yield from self._in_content(where, _file(path), content)
+            top, _, rest = path.partition("/")
+            file = rest if top == GLOBAL else rest.partition("/")[2]
+            yield from self._in_content(where, file, self._tree.read(path))
         except FileNotFoundError:
             return  # it went meanwhile
         except CorruptionDetected as error:
@@ -184,62 +136,51 @@ class _Search:
             yield replace(where, problem=f"It cannot be read: {error}")
 
     def _in_content(self, where: Occurrence, file: str, content: bytes) -> Iterator[Occurrence]:
-        """A file of this name in a session, or any other."""
-        found = list(self._in_text(where, _text(content)))
-        owners = _owners(file, content, where.session) if found else []
-        for one in found:
-            owner = owners[bisect_right(owners, one.line, key=lambda owner: owner.line) - 1]
-            yield replace(one, id=_printable(owner.id), type=type_of(owner.type))
+        """Search a file of this name in a session, or any other."""
+        if content.startswith(_PACKED):
+            yield from self._in_bundle(where, bundle.unpacked(where.path, content))
+        elif any(map(self._pattern.search, _versions(content))):
+            for line, memory_id, kind, raw in _parts(file, content, where.session):
+                inner = replace(where, id=_printable(memory_id), type=type_of(kind))
+                yield from self._in_text(inner, raw, line)
 
     def _in_bundle(self, where: Occurrence, packed: Bundle) -> Iterator[Occurrence]:
-        said, is_whole = packed.manifest, packed.path.endswith((f"/{ARCHIVE}", f"/{BACKUP}"))
+        said = packed.manifest
         if where.place == "deleted":
-            action = "delete_session" if is_whole else "delete"
-            action = "anonymize" if said.kind == "undo" else action
-            where = replace(where, action=action, until=said.until or "", batch=said.batch)
+            where = replace(where, until=said.until or where.until)
         where = replace(where, session=where.session or said.session)
         facts = {**asdict(said), "items": [dict(item.facts) for item in said.items if item.facts]}
         text = json.dumps(facts, ensure_ascii=False, indent=0)  # a fact a line
         kind = "summary" if said.kind == "archive" else ""
-        yield from self._in_text(replace(where, member="manifest.json", type=kind), text)
-        for file, content in packed.files() if is_whole else ():
-            inner = replace(where, member=_printable(file))
-            yield from [*self._named(inner, file), *self._in_content(inner, file, content)]
-        for held in () if is_whole else in_bundle(packed, said.session, place_of(packed.path)):
-            inner = replace(where, member=_printable(held.file), id=_printable(held.id))
-            inner = replace(inner, type=type_of(held.type))
-            yield from self._named(inner, held.file)
-            for one in self._in_text(inner, _text(held.raw)):
-                yield one if held.is_file else replace(one, line=0)
+        yield from self._in_text(replace(where, member="manifest.json", type=kind), text.encode())
+        for item, raw in packed.pieces():
+            inner = replace(where, member=_printable(item.file))
+            yield from self._named(inner, item.file)
+            if item.is_file:
+                yield from self._in_content(inner, item.file, raw)
+            else:
+                inner = replace(inner, id=_printable(item.id), type=type_of(item.type))
+                for one in self._in_text(inner, raw):
+                    yield replace(one, line=0)
 
-    def _in_text(self, where: Occurrence, text: str) -> Iterator[Occurrence]:
-        """Each line that holds it: as it stands there, else without the escapes of YAML."""
+    def _in_text(self, where: Occurrence, raw: bytes, first: int = 1) -> Iterator[Occurrence]:
+        """Yield each line that holds it: as it stands there, or without the escapes of YAML."""
         found: dict[int, Occurrence] = {}
-        for version in dict.fromkeys((text, _ESCAPE.sub(_unescaped, text))):
-            lines: dict[int, Occurrence] = {}
-            number, at = 1, 0
-            for match in self._pattern.finditer(version):
+        for text in _versions(raw):
+            number, at = first, 0
+            for match in self._pattern.finditer(text):
                 start, end = match.span()
-                number, at = number + version.count("\n", at, start), start
-                begin, close = version.rfind("\n", 0, start) + 1, version.find("\n", end)
-                begin += len(version[begin:start]) - len(version[begin:start].lstrip())
-                line = version[begin : None if close < 0 else close].rstrip()
-                shown = _around(replace(where, line=number), line, start - begin, end - begin)
-                lines[number] = (
-                    replace(lines[number], count=lines[number].count + 1)
-                    if number in lines
-                    else shown
-                )
-            found = lines | found
-        for _, one in sorted(found.items()):
-            yield one
+                number, at = number + text.count("\n", at, start), start
+                if number not in found:
+                    excerpt = _around(text, start, end)
+                    found[number] = replace(where, line=number, excerpt=excerpt)
+        yield from (one for _, one in sorted(found.items()))
 
     def _named(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
-        """The name itself, where somebody chose it."""
+        """Yield the name of a file or a directory itself."""
         name = path.rpartition("/")[2]
-        match = self._pattern.search(name)
-        if match and name not in _OWN_NAMES and place_of(path) != "evicted":
-            yield _around(replace(where, field="name"), name, *match.span())
+        if self._pattern.search(name):
+            yield replace(where, excerpt=f"name: {_printable(name)}")
 
 
 def _where(path: str) -> Occurrence:
@@ -248,59 +189,45 @@ def _where(path: str) -> Occurrence:
     shown = _printable(path)
     if top == GLOBAL:
         return Occurrence(GLOBAL, GLOBAL, shown)
-    if top == ".smp":
+    if top == ".smp":  # whose names begin with that of a session and a plus
         session, plus, _ = inner[1].partition("+") if len(inner) > 1 else ("", "", "")
-        place = _OWN_PLACES.get("/".join([top, *inner[:1]]), "other")
-        return Occurrence(session if plus else "", place, shown)
+        return Occurrence(session if plus else "", "internal", shown)
     if top not in (ACTIVE, ARCHIVED, DELETED, QUARANTINE) or not inner:
         return Occurrence("", "other", shown)
     place = "quarantined" if top == QUARANTINE else top
     if top == ACTIVE and len(inner) > 2:
         drop = "rejected" if inner[2] == "rejected" else "inbox"
         place = {"inbox": drop, "indexes": "derived"}.get(inner[1], place)
-    return Occurrence(
-        inner[0], "evicted" if top == ARCHIVED and inner[-1].startswith(EVICTED) else place, shown
-    )
+    elif top == ARCHIVED and inner[-1].startswith(EVICTED):
+        place = "evicted"
+    return Occurrence(inner[0], place, shown)
 
 
-def _file(path: str) -> str:
-    """Return the name that a file has in its session."""
-    if path.startswith(f"{RETIRED}/"):
-        return file_of_slot(path.rpartition("/")[2].removesuffix(".old"))
-    if path.startswith(f"{LEAVING}/"):
-        return path.removeprefix(f"{LEAVING}/").partition("/")[2]
-    top, _, rest = path.partition("/")
-    return rest if top == GLOBAL else rest.partition("/")[2]
-
-
-def _owners(file: str, content: bytes, session: str) -> list[_Owner]:
-    """Return whose the lines of a file are, in their order."""
+def _parts(file: str, content: bytes, session: str) -> Iterator[tuple[int, str, str, bytes]]:
+    """Yield the parts of a file: first line, id, type and bytes of its head and its memories."""
     if not holds_memories(file, GLOBAL if session == GLOBAL else ""):
-        return [_Owner(0, type="summary" if file == SUMMARY else "")]
-    if not is_record_file(file):
-        return [_Owner(0, id_of_file(file), type_of_file(file))]
-    kind = kind_of_file(file)
-    try:
-        head, records, _ = spans(kind, content)
-    except SMPError:  # as of a newer version: its bytes can still be searched
-        return [_Owner(0, type="unreadable")]
-    owners, line = [_Owner(0, type="head")], 1 + head.count(b"\n")
-    for span in records:
-        owners.append(_Owner(line, span.id, kind.name if span.value else "unreadable"))
-        line += span.raw.count(b"\n")
-    return owners
+        yield 1, "", "summary" if file == SUMMARY else "", content
+    elif not is_record_file(file):
+        yield 1, id_of_file(file), type_of_file(file), content
+    else:
+        kind = kind_of_file(file)
+        try:
+            head, records, *_ = spans(kind, content)
+        except SMPError:  # as of a newer version: its bytes can still be searched
+            yield 1, "", "unreadable", content
+            return
+        yield 1, "", "head", head
+        line = 1 + head.count(b"\n")
+        for span in records:
+            yield line, span.id, kind.name if span.value else "unreadable", span.raw
+            line += span.raw.count(b"\n")
 
 
-def _around(where: Occurrence, text: str, start: int, end: int) -> Occurrence:
-    """Return the occurrence with an excerpt on one line."""
-    first = max(start - _BEFORE_CHARACTERS, 0)
-    last = min(max(first + _EXCERPT_CHARACTERS, end), start + 2 * _EXCERPT_CHARACTERS, len(text))
-    shown = "".join(one if one.isprintable() else " " for one in text[first:last])
-    before, behind = "…" if first else "", "…" if last < len(text) else ""
-    shift = len(before) - first
-    return replace(
-        where, excerpt=before + shown + behind, start=start + shift, end=min(end, last) + shift
-    )
+def _versions(content: bytes) -> list[str]:
+    """Return a text as it stands there, and without the escapes of YAML."""
+    is_wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = content.decode("utf-16" if is_wide else "utf-8", "replace")
+    return [text, _ESCAPE.sub(_unescaped, text)] if "\\" in text or "''" in text else [text]
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -313,9 +240,13 @@ def _unescaped(match: re.Match[str]) -> str:
     return "'" if match[0] == "''" else match[3] or " "
 
 
-def _text(content: bytes) -> str:
-    is_wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-    return content.decode("utf-16" if is_wide else "utf-8", "replace")
+def _around(text: str, start: int, end: int) -> str:
+    """Return the words around a place, on one line."""
+    begin, close = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    first = max(begin, start - _BEFORE_CHARACTERS)
+    last = min(first + _EXCERPT_CHARACTERS, len(text) if close < 0 else close)
+    shown = "".join(one if one.isprintable() else " " for one in text[first:last]).strip()
+    return ("…" if first > begin else "") + shown + ("…" if last < close else "")
 
 
 def _printable(name: str) -> str:

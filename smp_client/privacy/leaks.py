@@ -3,8 +3,8 @@
 The library writes none, so whatever is found in the index is a leak. The index keeps for each
 memory which kinds were found in it; a memory that changes is a new one and is looked at again.
 
-`redact` takes leaks out of their file by a transaction. Nothing is kept of the secret: the old
-version of the file goes when nobody has it open, and the index is scrubbed.
+`redact` takes leaks out of their file by a transaction. The old version of the file goes when
+nobody has it open, and the index is scrubbed.
 """
 
 from __future__ import annotations
@@ -15,27 +15,22 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..disk import audit
-from ..disk.rewrite import file_of_slot, is_resting
-from ..disk.scopes import ARTIFACTS, directory_of, is_archived, kinds_of
+from ..disk.scopes import ARTIFACTS, is_archived, kinds_of
 from ..disk.session_files import parse_artifact
-from ..index.exposures import Spotted, count
 from ..index.sync import ask_for_scrub, scrub_index
-from ..model.errors import Conflict, CorruptionDetected, UnsafePath
-from ..model.layout import GLOBAL, RETIRED
+from ..model.errors import Conflict, CorruptionDetected
+from ..model.layout import GLOBAL
 from ..redaction.redact import FIELD, Redaction, SecretKey, with_counts
 from ..redaction.secrets import SECRET_KINDS
-from ..text.document import Lines
 from ..text.edits import located as spans_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, render_entries
 from ..text.version import top_of
 
 if TYPE_CHECKING:
-    from ..disk.place import Place
     from ..disk.scope import Scope
     from ..index.database import Index
     from ..memory import Memory
@@ -58,7 +53,7 @@ def look(index: Index, redaction: Redaction) -> Iterator[int]:
     setting = hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:16]
     ask = index.connection.execute
     if ask("SELECT value FROM meta WHERE name = ?", (_SETTING,)).fetchone() != (setting,):
-        _forget_all(index)
+        forget(index)
         ask("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SETTING, setting))
     if sessions := ask(_UNSEEN_METADATA).fetchall():
         seen = [(_said(redaction.spotted(json.loads(data))), scope) for scope, data in sessions]
@@ -79,20 +74,9 @@ def look(index: Index, redaction: Redaction) -> Iterator[int]:
 
 
 def forget(index: Index) -> None:
-    """Forget every leak: nobody wants to know any more."""
-    if count(index):
-        _forget_all(index)
-
-
-def with_lines(memory: Place, leaks: Iterable[Spotted]) -> Iterator[tuple[Spotted, int | None]]:
-    """Yield each leak with its line, from 1; None where its file cannot be read."""
-    in_order = sorted(leaks, key=lambda one: (one.scope, one.file, one.start))
-    for (scope, file), group in groupby(in_order, key=lambda one: (one.scope, one.file)):
-        try:
-            lines = Lines(memory.tree.read(f"{directory_of(scope)}/{file}"))
-        except (OSError, UnsafePath):
-            lines = None
-        yield from ((one, lines.at(one.start) if lines else None) for one in group)
+    """Forget every leak: nobody wants to know any more, or others are looked for."""
+    index.connection.execute("UPDATE memories SET secrets = NULL WHERE secrets IS NOT NULL")
+    index.connection.execute("UPDATE sessions SET secrets = NULL WHERE secrets IS NOT NULL")
 
 
 class Redacted(NamedTuple):
@@ -142,19 +126,7 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
         with audit.noted(files.scope.tree, "redact", clock=memory.options.clock, by=by, **facts):
             transaction.commit()
         ask_for_scrub(memory, name if is_session else "")
-    return Redacted([*scrub_index(memory), *_old_versions(files.scope, file)], tuple(refused))
-
-
-def _old_versions(scope: Scope, file: str) -> list[str]:
-    """Return a sentence for each old version of a file that a program has open."""
-    with scope.locked([file], "redacting", any_version=True):
-        left = [slot for slot in scope.tree.list(RETIRED) if slot.startswith(f"{scope.name}+")]
-    said = "{}/{} holds it while a program has it open."
-    return [
-        said.format(RETIRED, slot)
-        for slot in left
-        if file_of_slot(slot) == file and not is_resting(scope.tree, slot)
-    ]
+    return Redacted(scrub_index(memory), tuple(refused))
 
 
 def _collect(
@@ -202,11 +174,6 @@ def _clean(value: dict[str, Value], redaction: Redaction) -> tuple[dict[str, Val
     clean, kinds = redaction.redacted_value(rest)
     new = {name: clean.get(name, item) for name, item in value.items()}
     return (with_counts(new, value.get(FIELD), kinds) if kinds else new), kinds
-
-
-def _forget_all(index: Index) -> None:
-    index.connection.execute("UPDATE memories SET secrets = NULL WHERE secrets IS NOT NULL")
-    index.connection.execute("UPDATE sessions SET secrets = NULL WHERE secrets IS NOT NULL")
 
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:

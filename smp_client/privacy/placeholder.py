@@ -56,12 +56,10 @@ class Anonymization:
     @classmethod
     def keeping(cls, kept: Iterable[str]) -> Anonymization:
         """Return the configuration that keeps these kinds. Raises Invalid for an unknown one."""
-        names = list(kept)
-        known = ", ".join(KINDS)
+        names, known = list(kept), ", ".join(KINDS)
         if wrong := [name for name in names if name not in KINDS]:
-            raise Invalid(
-                [f"there is no {one!r} to keep: it must be one of {known}" for one in wrong]
-            )
+            raise Invalid([f"there is no {one!r} to keep: it must be one of {known}"
+                           for one in wrong])  # fmt: skip
         return cls(**dict.fromkeys(names, False))
 
 
@@ -87,19 +85,17 @@ class _Spot(NamedTuple):
 
 
 class Placeholders:
-    """The placeholders of one run over a session, or over an export."""
+    """The placeholders of one run. Nobody gets one that is `taken`."""
 
-    def __init__(self, names: Names, config: Anonymization | None = None) -> None:
+    def __init__(
+        self, names: Names, config: Anonymization | None = None, taken: Iterable[str] = ()
+    ) -> None:
         self._names, self._config = names, config or Anonymization()
         self._given: dict[tuple[str, str], str] = {}
         self._shown: dict[str, tuple[str, str]] = {}  # kind and original, by placeholder
         self._counts: Counter[str] = Counter()
-        self._taken: set[str] = set()
+        self._taken = set(taken)
         self._next = {kind: _numbers(kind) for kind in _CLASSES}
-
-    def avoid(self, text: str) -> None:
-        """Give nobody a placeholder that stands in this text."""
-        self._taken.update(_FORM.findall(text))
 
     def text(self, text: str, key: str = "") -> str:
         """Return a text with placeholders. Its key may say that it is a secret.
@@ -130,10 +126,8 @@ class Placeholders:
 
     def replacements(self, *, telling: bool) -> list[Replacement]:
         """Return the placeholders in the order in which they were given."""
-        return [
-            Replacement(kind, new, self._counts[new], shown if telling else None)
-            for new, (kind, shown) in self._shown.items()
-        ]
+        return [Replacement(kind, new, self._counts[new], shown if telling else None)
+                for new, (kind, shown) in self._shown.items()]  # fmt: skip
 
     def counts(self) -> Counter[str]:
         """Return how many places were replaced of each part of the configuration."""
@@ -157,16 +151,20 @@ class Placeholders:
             return []
         found = secrets_under(key, text) if self._config.secrets else []
         found += [one for one in personal(text) if self._is_wanted(one.kind)]
-        spots = [spot for one in joined(found) if (spot := _spot(text, one))]
-        shapes = [*spots]
-        for hit in self._names.find(text):
-            is_free = not any(hit.start < one.end and one.start < hit.end for one in shapes)
-            if is_free and self._is_wanted(hit.of):
-                spots.append(_Spot(hit.start, hit.end, hit.of, hit.name.casefold(), hit.name))
-        return sorted(spots)
+        shapes = [spot for one in joined(found) if (spot := _spot(text, one))]
+        names = [_Spot(hit.start, hit.end, hit.of, hit.name.casefold(), hit.name)
+                 for hit in self._names.find(text) if self._is_wanted(hit.of)
+                 and not any(hit.start < one.end and one.start < hit.end
+                             for one in shapes)]  # fmt: skip
+        return sorted([*shapes, *names])
 
     def _is_wanted(self, kind: str) -> bool:
         return bool(getattr(self._config, _CLASSES[kind][0]))
+
+
+def standing_in(text: str) -> set[str]:
+    """Return the placeholders that stand in a text."""
+    return set(_FORM.findall(text))
 
 
 def is_placeholder(text: str) -> bool:

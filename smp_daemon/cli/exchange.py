@@ -92,7 +92,7 @@ def export(call: Call) -> None:
 
 
 def _selected(memory: Memory, ids: tuple[str, ...], given: Mapping[str, Any]) -> Wanted | None:
-    """Return whether a memory is meant, by its session, file, type and fields."""
+    """Return whether the memory of an entry is meant."""
     from smp_client.change.places import is_record_file
     from smp_client.change.select import Selection, chosen
 
@@ -102,11 +102,12 @@ def _selected(memory: Memory, ids: tuple[str, ...], given: Mapping[str, Any]) ->
     selection.check()
     known: dict[str, set[tuple[str, str]]] = {}
 
-    def is_wanted(name: str, file: str, _type: str, value: Mapping[str, Any]) -> bool:
+    def is_wanted(entry: Mapping[str, Any]) -> bool:
+        name, file, memory_id = entry["session"], entry["file"], str(entry["record"].get("id"))
         if name not in known:
             found = chosen(memory, name, selection)
             known[name] = {(one.file, "" if one.is_file else one.id) for one in found}
-        return (file, str(value.get("id")) if is_record_file(file) else "") in known[name]
+        return (file, memory_id if is_record_file(file) else "") in known[name]
 
     return is_wanted
 
@@ -147,7 +148,7 @@ def import_(call: Call) -> None:
     layouts = [] if path == _STANDARD else recognise(path, getattr(call, "as"))
     if not call.json:
         for one in layouts:
-            out.tell(f"found {one.layout} ({out.listed(one.reasons, 3)})")
+            out.tell(f"found {one.layout} ({out.listed(one.files, 3)})")
     with out.progress("comparing" if call.verify else "importing") as advance:
         if call.verify:
             done = memory.exchange.verify(layouts, advance=advance)
@@ -156,6 +157,6 @@ def import_(call: Call) -> None:
         else:
             source = layouts or sys.stdin.buffer
             done = memory.exchange.import_(source, **how, dry_run=call.dry_run, advance=advance)
-    found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files,
-              "reasons": one.reasons} for one in layouts]  # fmt: skip
+    found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files}
+             for one in layouts]  # fmt: skip
     call.finish(done, nothing="There is nothing to import.", found=found)

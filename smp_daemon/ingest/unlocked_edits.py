@@ -41,7 +41,8 @@ class UnlockedEdits:
         root = self._root
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
-            leaks.forget(root.index)
+            if exposures.count(root.index):
+                leaks.forget(root.index)
             return
         number, began, self.is_unfinished = 0, time.monotonic(), False
         for number, _ in enumerate(leaks.look(root.index, redaction), 1):
@@ -69,10 +70,10 @@ class UnlockedEdits:
     def _report(self, found: Iterable[Spotted]) -> None:
         new = {secret.key: secret for secret in found if secret.key not in self._said}
         self._said.update(new)
-        for secret, line in leaks.with_lines(self._root.memory, new.values()):
+        for secret in new.values():
             self._root.log.warning(
                 "secret", component="privacy", session_id=secret.scope, file=secret.file,
-                memory_id=harmless(secret.id), line=line, kinds=dict(secret.kinds),
+                memory_id=harmless(secret.id), kinds=dict(secret.kinds),
                 advice=exposures.ADVICE,
             )  # fmt: skip
 

@@ -134,7 +134,7 @@ def test_every_place_of_a_text_is_a_row(session: Session, memory: Memory) -> Non
     assert deleting in lines
     for one in run_json(memory.root, "show --all-about 'jane roe' s1")["occurrences"]:
         assert one["session"] == "s1"
-        assert one["excerpt"][one["start"] : one["end"]].lower().split() == ["jane", "roe"]
+        assert "jane roe" in " ".join(one["excerpt"].lower().split())
 
 
 def test_what_was_not_found_or_not_searched_is_said(session: Session, memory: Memory) -> None:

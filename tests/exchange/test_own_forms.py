@@ -242,7 +242,7 @@ def test_a_selection_and_a_change_on_the_way(
         return entry
 
     source.exchange.export(tmp_path / "d.jsonl", ["s1"], transform=louder,
-                  wanted=lambda session, file, type, value: type == "decision")  # fmt: skip
+                  wanted=lambda entry: entry["type"] == "decision")  # fmt: skip
     assert other.exchange.import_(tmp_path / "d.jsonl").counts["added"] == 1
     assert other.session("s1").get("DEC-001").text == "USE OAUTH: 2.0"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import smp
 
 from smp_client import Anonymization, Conflict, Memory, MemoryNotFound, Session
-from smp_client.change.holdings import EVERY, holdings, names
+from smp_client.change.holdings import holdings, names
 from smp_client.index.sync import bring_up_to_date
 from smp_client.privacy.anonymise import CANNOT_FIND
 from smp_client.privacy.placeholder import KINDS
@@ -26,38 +26,24 @@ WORDS = ("Anna", "Berg", "Zoë", "Neill", "Apollo", "example.org", "/users/")
 
 @pytest.fixture
 def filled(memory: Memory) -> Session:
-    session = memory.create_session(
-        id="s1",
-        user="Anna Berg",
-        project="Apollo",
-        agents=["vera"],
-        topic="logins",
-        tags=["Apollo"],
-    )
-    session.add_turn(
-        "Anna",
-        "I am Anna Berg (anna.berg@example.org); see /Users/anna/apollo/README.md.",
-        tags=["anna-berg"],
-    )
-    session.add_turn(
-        "vera", "Thanks, Anna. Zoë O'Neill's annotation stays.", memory_refs=["DEC-001"]
-    )
+    session = memory.create_session(id="s1", user="Anna Berg", project="Apollo", agents=["vera"],
+                                    topic="logins", tags=["Apollo"])  # fmt: skip
+    said = "I am Anna Berg (anna.berg@example.org); see /Users/anna/apollo/README.md."
+    session.add_turn("Anna", said, tags=["anna-berg"])
+    said = "Thanks, Anna. Zoë O'Neill's annotation stays."
+    session.add_turn("vera", said, memory_refs=["DEC-001"])
+    rejected = [{"option": "LDAP", "rejected_because": "BERG said no"}]
     session.record_decision("Apollo uses OAuth", made_by="vera", agreed_by=["Anna Berg"],
-        tags=["security", "Apollo"],
-                            alternatives_considered=[{"option": "LDAP",
-                                "rejected_because": "BERG said no"}])  # fmt: skip
-    session.record_finding(
-        "anna_berg can log in", discovered_by="Zoë", severity="critical", turn_ref=1
-    )
-    session.record_preference(
-        "short mails to Zoë", topic="mail", confidence="explicit", created_by="Anna"
-    )
+                            tags=["security", "Apollo"],
+                            alternatives_considered=rejected)  # fmt: skip
+    session.record_finding("anna_berg can log in", discovered_by="Zoë", severity="critical",
+                           turn_ref=1)  # fmt: skip
+    session.record_preference("short mails to Zoë", topic="mail", confidence="explicit",
+                              created_by="Anna")  # fmt: skip
     session.record_learning("Apollo-api is slow", learned_by="vera")
     session.relate("DEC-001", "FIND-001", "resolves")
-    session.save_agent_state(
-        "vera", {"current_context": {"user": "Anna Berg", "notes": [{"about": "Anna"}]}}
-    )
-    session.save_agent_state("vera", {"current_context": {"user": "Zoë O'Neill", "notes": []}})
+    for user, notes in (("Anna Berg", [{"about": "Anna"}]), ("Zoë O'Neill", [])):
+        session.save_agent_state("vera", {"current_context": {"user": user, "notes": notes}})
     session.save_artifact("report-1", "# For Anna\n\nApollo is fine.\n", author="Anna Berg")
     return session
 
@@ -75,20 +61,14 @@ def compacted(filled: Session) -> Session:
 
 def holders(memory: Memory, words: tuple[str, ...] = WORDS) -> set[str]:
     """The top directories, beside `.smp`, in which one of these stands, packed or not."""
-    found = {
-        one.path.partition("/")[0]
-        for word in words
-        for one in memory.privacy.find(word)
-        if not one.problem
-    }
-    return found - {".smp"}
+    found = [one for word in words for one in memory.privacy.find(word) if not one.problem]
+    return {one.path.partition("/")[0] for one in found} - {".smp"}
 
 
 def values(memory: Memory) -> dict[tuple[str, ...], Any]:
     """Every memory that is neither deleted nor an original, by where it is."""
     return {(name, one.place, one.file, one.id): one.value for name in names(memory)
-            for one in holdings(memory, name, EVERY) if one.place in ("active", "archived",
-                "evicted")}  # fmt: skip
+            for one in holdings(memory, name)}  # fmt: skip
 
 
 def shape(value: Any) -> Any:
@@ -105,10 +85,8 @@ _FIXED = (
 
 
 def structure(memory: Memory) -> dict[tuple[str, ...], Any]:
-    return {
-        key: (shape(value), {name: value.get(name) for name in _FIXED})
-        for key, value in values(memory).items()
-    }
+    return {key: (shape(value), {name: value.get(name) for name in _FIXED})
+            for key, value in values(memory).items()}  # fmt: skip
 
 
 def head(memory: Memory) -> str:
@@ -121,37 +99,28 @@ def test_a_session_before_and_after(filled: Session, memory: Memory) -> None:
     report = filled.anonymize(names=["Zoë O'Neill"])
     assert (report.problems, report.notes) == ([], [])
     assert [turn.text for turn in filled.turns()] == [
-        "I am User-1 (Email-1); see /path/1.",
-            "Thanks, User-1. User-2's annotation stays."]  # fmt: skip
-    first, decision, finding = (
-        filled.get("turn-1"),
-        filled.get("DEC-001").data,
-        filled.get("FIND-001").data,
-    )
+        "I am User-1 (Email-1); see /path/1.", "Thanks, User-1. User-2's annotation stays.",
+    ]  # fmt: skip
+    first, decision = filled.get("turn-1"), filled.get("DEC-001").data
     assert (first.data["speaker"], first.tags) == ("User-1", ["User-1"])
     assert (decision["decision"], decision["agreed_by"]) == ("Project-A uses OAuth", ["User-1"])
     assert decision["tags"] == ["security", "Project-A"]
-    assert decision["alternatives_considered"] == [
-        {"option": "LDAP", "rejected_because": "User-1 said no"}
-    ]
+    rejected = {"option": "LDAP", "rejected_because": "User-1 said no"}
+    assert decision["alternatives_considered"] == [rejected]
+    finding = filled.get("FIND-001").data
     assert (finding["finding"], finding["discovered_by"]) == ("User-1 can log in", "User-2")
     assert filled.agent_state("vera")["current_context"] == {"user": "User-2", "notes": []}
     artifact = filled.artifact("report-1")
-    assert (artifact.text, artifact.data["author"]) == (
-        "# For User-1\n\nProject-A is fine.\n",
-        "User-1",
-    )
+    assert artifact.text == "# For User-1\n\nProject-A is fine.\n"
+    assert artifact.data["author"] == "User-1"
     metadata: dict[str, Any] = filled.metadata()
-    assert (metadata["participants"]["user_id"], metadata["context"]["project_name"]) == (
-        "User-1",
-        "Project-A",
-    )
+    assert metadata["participants"]["user_id"] == "User-1"
     assert metadata["participants"]["agents"][0]["agent_id"] == "vera"
+    assert metadata["context"]["project_name"] == "Project-A"
     assert "**Participants:** User-1, vera\n" in head(memory) + "\n"
     assert report.agents == ["vera"]
-    assert report.counts["user_names"] == sum(
-        one.count for one in report.replacements if one.kind == "user_names"
-    )
+    places = [one.count for one in report.replacements if one.kind == "user_names"]
+    assert report.counts["user_names"] == sum(places)
     assert structure(memory) == kept
 
 
@@ -206,18 +175,9 @@ def test_a_dry_run_shows_the_replacements_and_changes_nothing(
     done = filled.anonymize(names=NAMES)
     counts = [[(one.placeholder, one.count) for one in of.replacements] for of in (report, done)]
     assert counts[0] == counts[1]
-
-
-def test_a_second_run_changes_nothing_and_names_the_first(filled: Session, memory: Memory) -> None:
-    first = filled.anonymize(names=NAMES)
-    before = values(memory)
-    again = filled.anonymize(names=NAMES)
-    assert (again.ids, again.replacements, again.batch, again.earlier) == (
-        [],
-        [],
-        "",
-        [first.batch],
-    )
+    before, again = values(memory), filled.anonymize(names=NAMES)
+    assert (again.ids, again.replacements, again.batch) == ([], [], "")
+    assert again.earlier == [done.batch]
     assert values(memory) == before
 
 
@@ -267,14 +227,10 @@ def test_the_profile_says_who_the_user_is(filled: Session, memory: Memory) -> No
 def test_a_person_among_the_agents_must_be_named(filled: Session) -> None:
     """An agent keeps the name, and the report says so."""
     assert filled.anonymize(dry_run=True).agents == ["vera"]
-    report = filled.anonymize(names=["vera"])
-    assert report.agents == []
+    assert filled.anonymize(names=["vera"]).agents == []
     metadata: dict[str, Any] = filled.metadata()
-    assert (
-        filled.get("turn-2").data["speaker"]
-        == metadata["participants"]["agents"][0]["agent_id"]
-        != "vera"
-    )
+    agent = metadata["participants"]["agents"][0]["agent_id"]
+    assert filled.get("turn-2").data["speaker"] == agent != "vera"
 
 
 def test_what_cannot_be_changed_is_reported(filled: Session, memory: Memory) -> None:
@@ -284,17 +240,13 @@ def test_what_cannot_be_changed_is_reported(filled: Session, memory: Memory) -> 
         file.write("# Anna Berg: look at this again\n")
     with (active / "findings.yaml").open("a") as file:
         file.write("  - finding: Anna Berg wrote this by hand\n")
-    (active / "inbox").mkdir(exist_ok=True)
     (active / "inbox/drop.yaml").write_text("type: decision\ndecision: Anna Berg decides\n")
     filled.record_learning("a count", learned_by="vera", counts={"Anna Berg": 3})
     report = filled.anonymize(names=NAMES)
     (note,) = report.notes
     for place in ("decisions.yaml", "findings.yaml", "inbox/drop.yaml", "learnings.yaml"):
         assert f"active/s1/{place}" in note
-    assert any(
-        "findings.yaml, line" in problem and "without an id" in problem
-        for problem in report.problems
-    )
+    assert any("without an id" in problem for problem in report.problems)
     other = memory.create_session(id="anna-berg", user="Anna Berg")
     other.add_turn("user", "Berg was here")
     assert any("id of the session anna-berg" in problem for problem in other.anonymize().problems)
@@ -308,11 +260,11 @@ def test_the_head_of_a_conversation_is_changed(filled: Session, memory: Memory, 
     if place == "archived":
         memory.archive_session("s1")
     batch = memory.privacy.anonymize("s1", names=NAMES).batch
-    assert len([one for one in memory.privacy.find("User-1 keeps these") if one.place == place]) == 1
+    assert place in {one.place for one in memory.privacy.find("User-1 keeps these")}
     deleted = memory.privacy.delete("s1", "DEC-001", reason="r").batch
     memory.privacy.restore("s1", batch=deleted)
     memory.privacy.restore("s1", batch=batch)
-    assert len([one for one in memory.privacy.find("Anna keeps these") if one.place == place]) == 1
+    assert place in {one.place for one in memory.privacy.find("Anna keeps these")}
 
 
 def test_erasing_says_where_else_a_name_stands(filled: Session, memory: Memory) -> None:
@@ -321,41 +273,40 @@ def test_erasing_says_where_else_a_name_stands(filled: Session, memory: Memory) 
     assert "active/s2/conversation.md" in note
 
 
-def in_a_process(do: Callable[[], None]) -> int:
-    """Return its pid."""
+def test_an_export_holds_placeholders(filled: Session, memory: Memory, tmp_path: Path) -> None:
+    """In memories, metadata and the reasons of deletions; the tree stays as it is."""
+    filled.delete("LEARN-001", reason="Anna Berg asked for it")
+    mask = memory.privacy.anonymous_export(["s1"], names=NAMES)
+    options: Any = {"transform": mask, "deleted": True}
+    memory.exchange.export(tmp_path / "public.jsonl", ["s1"], **options)
+    text = (tmp_path / "public.jsonl").read_text()
+    assert [word for word in WORDS if word in text] == []
+    assert "User-1 asked for it" in text
+    assert mask.problems == []
+    assert filled.get("turn-2").text.startswith("Thanks, Anna.")
+
+
+def test_beside_somebody_who_writes_nothing_is_lost(filled: Session, memory: Memory) -> None:
+    """Each run changes all that was there, or says that somebody was faster."""
+    count = 60
     pid = os.fork()
     if not pid:
         status = 1
         try:
-            do()
+            session = Memory(memory.root).session("s1")
+            for number in range(count):
+                session.add_turn("vera", f"Anna asked for number {number}.")
+                if number % 10 == 0:
+                    session.update("DEC-001", confidence="high" if number % 20 else "low")
             status = 0
         finally:
             os._exit(status)
-    return pid
-
-
-def test_beside_somebody_who_writes_nothing_is_lost(filled: Session, memory: Memory) -> None:
-    """Each run changes all that was there, or says that somebody was faster.
-
-    What is written meanwhile stays.
-    """
-    count = 60
-
-    def write() -> None:
-        session = Memory(memory.root).session("s1")
-        for number in range(count):
-            session.add_turn("vera", f"Anna asked for number {number}.")
-            if number % 10 == 0:
-                session.update("DEC-001", confidence="high" if number % 20 else "low")
-
-    pid = in_a_process(write)
-    status = None
-    while status is None:
+    ended, code = 0, 0
+    while not ended:
         with suppress(Conflict):
             filled.anonymize(names=NAMES)
         ended, code = os.waitpid(pid, os.WNOHANG)
-        status = code if ended else None
-    assert status == 0
+    assert code == 0
     filled.anonymize(names=NAMES)
     texts = [turn.text for turn in filled.turns()][2:]
     assert len(texts) == count
@@ -369,15 +320,14 @@ def test_beside_somebody_who_writes_nothing_is_lost(filled: Session, memory: Mem
 
 
 def test_the_command_shows_and_does_it(filled: Session, memory: Memory) -> None:
-    named = ("--name", "Zoë O'Neill")
-    shown = smp("anonymize", "--root", memory.root, "s1", *named, "--dry-run")
+    call = ("anonymize", "--root", memory.root, "s1", "--name", "Zoë O'Neill")
+    shown = smp(*call, "--dry-run")
     assert shown.returncode == 0
     first = {line.split()[0] for line in shown.stdout.splitlines()[1:6]}
     assert first == {"User-1", "Project-A", "Email-1", "/path/1", "User-2"}
     assert "Anna Berg" in shown.stdout
     assert CANNOT_FIND[0] in shown.stderr
-    line = ("anonymise", "--root", memory.root, "s1", *named, "--project", "Apollo", "--json")
-    done = smp(*line)
+    done = smp(*call, "--project", "Apollo", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["problems"], said["counts"]["contacts"]) == ([], 1)
@@ -388,7 +338,7 @@ def test_the_command_shows_and_does_it(filled: Session, memory: Memory) -> None:
     back = smp("restore", "--root", memory.root, "--batch", said["batch"])
     assert back.returncode == 0, back.stderr
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
-    erased = smp("anonymize", "--root", memory.root, "s1", *named, "--now", "--yes")
+    erased = smp(*call, "--now", "--yes")
     assert erased.returncode == 0, erased.stderr
     assert "smp restore" not in erased.stdout
     assert holders(memory) == set()
@@ -400,7 +350,7 @@ def test_the_command_says_what_is_wrong(
 ) -> None:
     done = smp("anonymize", "--root", memory.root, "s1", *arguments)
     assert done.returncode
-    assert done.stderr.startswith("smp: ")
+    assert "Traceback" not in done.stderr
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
 
 

