@@ -212,7 +212,7 @@ def test_checksums_over_any_usual_form_of_json(
 def test_bad_lines_are_reported_with_file_line_and_reason(memory: Memory, tmp_path: Path) -> None:
     bad = {
         "{nope": "not JSON", '{"id": "x", "id": "y"}': "stands twice", '["a"]': "in braces",
-        '{"id": "x"}': "neither a type", 
+        '{"id": "x"}': "neither a type",
         '{"type": "finding", "data": {"issue": NaN}}': "a number that is none",
         '{"type": "finding", "data": "\\ud800"}': "surrogate",
         '{"type": "finding", "data": ' + "[" * 100 + "]" * 100 + "}": "deeper",
