@@ -23,14 +23,13 @@ from ..model.layout import GLOBAL, check_file_id
 from ..model.record import SESSION_KINDS, Record, check_memory_id, check_memory_name, kind_of
 from ..text.values import Value
 from . import relevant
-from .aggregation import record_or_merge
 from .context import Context, Request, Rights, context_of
-from .requirements import Requirements, covers, understand
+from .party import PARTY_MODE, record_or_merge
+from .requirements import KINDS, Requirements, covers, understand
 
 if TYPE_CHECKING:
     from ..session import Session
 
-PARTY_MODE = "party_mode"  # in the metadata of a session
 _TURNS, _LIMIT = 20, 20
 
 Question = Callable[[View, Wanted], Answer]
@@ -73,11 +72,7 @@ class AgentMemory:
 
         Of a topic, decisions that have it as a tag stand before those that only mention it.
         """
-
-        def question(view: View, want: Wanted) -> Answer:
-            return relevant.about(view, want, ["decision"], relevant.bearing(view, topic))
-
-        return self._about("decisions", topic, options, question)
+        return self._about("decisions", topic, options)
 
     def relevant_findings(
         self,
@@ -86,30 +81,15 @@ class AgentMemory:
         **options: Unpack[QueryOptions],
     ) -> Answer:
         """Return findings, the most severe first."""
-
-        def question(view: View, want: Wanted) -> Answer:
-            about = relevant.bearing(view, topic)
-            return relevant.findings(view, want, about, unresolved_only=unresolved_only)
-
-        return self._about("findings", topic, options, question)
+        return self._about("findings", topic, options, unresolved_only=unresolved_only)
 
     def preferences(self, topic: str | None = None, **options: Unpack[QueryOptions]) -> Answer:
         """Return the preferences of this session and of all that apply to its project and topic."""
-
-        def question(view: View, want: Wanted) -> Answer:
-            about = relevant.bearing(view, topic)
-            return relevant.preferences(view, want, about, self.project())
-
-        return self._about("preferences", topic, options, question)
+        return self._about("preferences", topic, options)
 
     def learnings(self, topic: str | None = None, **options: Unpack[QueryOptions]) -> Answer:
         """Return the learnings of this session, and the patterns that were learned in any."""
-
-        def question(view: View, want: Wanted) -> Answer:
-            about = relevant.bearing(view, topic)
-            return relevant.about(view, want, ["learning", "pattern"], about)
-
-        return self._about("learnings", topic, options, question)
+        return self._about("learnings", topic, options)
 
     def artifact(self, artifact_id: str) -> Record:
         """Return an artifact by its id."""
@@ -306,11 +286,20 @@ class AgentMemory:
         raise AccessDenied(said, session_id=self.session.id)
 
     def _about(
-        self, kind: str, topic: str | None, options: QueryOptions, question: Question
+        self, kind: str, topic: str | None, options: QueryOptions, *, unresolved_only: bool = True
     ) -> Answer:
         self._require("read", kind)
         if topic is not None:
             require_text("A topic", topic)
+
+        def question(view: View, want: Wanted) -> Answer:
+            about = relevant.bearing(view, topic)
+            if kind == "preferences":
+                return relevant.preferences(view, want, about, self.project())
+            if kind == "findings":
+                return relevant.findings(view, want, about, unresolved_only=unresolved_only)
+            return relevant.about(view, want, KINDS[kind][0], about)
+
         return self._ask(question, options, everywhere=kind in ("preferences", "learnings"))
 
     def _ask(

@@ -151,8 +151,7 @@ class _Choice:
         self._limit = max(_LEAST_PER_KIND, request.budget // _CHARACTERS)
         self._want = replace(want.also(*rights.conditions), limit=self._limit)
         self._short = short_names({session_of(scope) for scope in view.scopes} - {GLOBAL})
-        self._seen: dict[str, Record] = {}  # the memory that says a text first
-        self._same: list[tuple[Record, Record]] = []  # a memory, and the one that stands for it
+        self._seen: set[str] = set()  # texts that stand on the page already
         asked = "SELECT scope, json_extract(metadata, '$.context.project_name') FROM sessions"
         named = {scope: name for scope, name in view.index.connection.execute(asked) if name}
         project = project_of(request.project)
@@ -225,16 +224,14 @@ class _Choice:
         return f"{self._short.get(record.session, record.session)}/{record.id}"
 
     def unfit(self) -> list[tuple[str, str]]:
-        """Return the memories of the shown kinds that no longer hold or are said by others."""
+        """Return the memories of the shown kinds that no longer hold, each with the reason."""
         kinds = one_of("m.type", ["decision", "finding", "preference"])
         ended = Sql(f"NOT ({holds().text})", holds().parameters)
         found = find(self._view, replace(self._want.also(kinds, ended), order=NEWEST))
-        reasons = [
+        return [
             (self.name(one), ", ".join(mark for mark in one.marks if mark not in AWAY))
             for one in found
         ]
-        same = [(self.name(one), f"says the same as {self.name(by)}") for one, by in self._same]
-        return [(name, why or "it no longer holds") for name, why in [*reasons, *same]]
 
     def read(self, records: Iterable[Record]) -> Answer:
         """Return those that count as read now: of this session, and not read within a day.
@@ -246,12 +243,10 @@ class _Choice:
         for record in records:
             if record.session != self._request.session or record.type == TURN.type:
                 continue
-            decay = record.data.get("decay")
-            stamp = decay.get("last_accessed") if isinstance(decay, dict) else None
-            reading = noted.get(record.id) if noted else None
-            times = [time_of(stamp), record.timestamp, reading.last if reading else None]
-            last = max((time for time in times if time is not None), default=self._view.now)
-            if self._view.now - last >= _COUNTED:
+            decay, reading = record.data.get("decay"), noted.get(record.id) if noted else None
+            stamp = time_of(decay.get("last_accessed")) if isinstance(decay, dict) else None
+            times = [stamp, record.timestamp, reading and reading.last]
+            if all(time is None or self._view.now - time >= _COUNTED for time in times):
                 fresh.append(record)
         return Answer(fresh)
 
@@ -329,18 +324,13 @@ class _Choice:
                     group.append(record)
                     break
             else:
-                if own.plain in self._seen:
-                    self._same.append((record, self._seen[own.plain]))
-                else:
+                if own.plain not in self._seen:
                     groups.append((own, project, [record]))
-        for own, _, group in groups:
-            if own.plain:
-                self._seen.setdefault(own.plain, group[0])
+        self._seen |= {own.plain for own, _, _ in groups if own.plain}
         return [self._item(group, kind, project) for _, project, group in groups]
 
     def _item(self, group: list[Record], kind: str, project: str | None) -> Item:
         newest = max(group, key=lambda record: record.data.get("timestamp") or "")
-        self._same += [(record, newest) for record in group if record is not newest]
         text, why = _described(newest, kind)
         if score := self._match(newest):
             why += f", matches the task, {score:.2f}"

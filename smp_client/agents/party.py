@@ -2,6 +2,11 @@
 
 All of them read conversation, decisions, findings and preferences; an agent's state is its own.
 The metadata of the session have `party_mode: true`, so it holds for every process.
+
+Findings that say the same become one. Two entries for one matter do less harm than one entry that
+hides another. So two findings are one only if most of their words are the same, both are open, and
+severity, tags and location do not contradict each other. The words of the second are kept as an
+observation.
 """
 
 from __future__ import annotations
@@ -9,13 +14,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..model.errors import Invalid
+from ..ask.likeness import likeness, said
+from ..disk.locks import lock
+from ..model.errors import Invalid, MemoryNotFound
+from ..model.priority import is_resolved
 from ..model.record import Record
-from .agent import PARTY_MODE, AgentMemory
-from .aggregation import record_or_merge
+from ..model.severity import SEVERITIES, rank
+from ..redaction.redact import FIELD
 
 if TYPE_CHECKING:
     from ..session import Session
+    from .agent import AgentMemory
+
+PARTY_MODE = "party_mode"  # in the metadata of a session
+LIKENESS = 0.6  # of 1: how much of two findings' words must be the same
+_CANDIDATES = 20
+_LOCK = "party"
+_MERGED = ("tags", "evidence")  # kept in the finding itself, not with the observation
 
 
 class Party:
@@ -28,7 +43,7 @@ class Party:
 
     def agent(self, name: str) -> AgentMemory:
         """Return the session as one agent of the party sees it."""
-        return AgentMemory(self.session, name)
+        return self.session.agent(name)
 
     def end(self) -> None:
         """End party mode: agents can read each other's states again."""
@@ -50,3 +65,81 @@ class Party:
             raise Invalid([f"'inputs' must be a text for each agent, by its name, not a {given}"])
         further = {"agents_involved": list(inputs), **fields, "agent_inputs": dict(inputs)}
         return self.session.record_decision(decision, made_by=made_by, **further)
+
+
+def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -> Record:
+    """Record a finding, or merge it with the open one that is most like it.
+
+    Looking and writing happen under one lock: agents with one finding at one moment make one entry.
+    """
+    scope, doing = session.scope, "recording a finding of a party"
+    is_text = isinstance(finding, str) and bool(finding)
+    timeout_s = scope.options.lock_timeout_s
+    with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, timeout_s, doing):
+        found = session.similar(finding, types=["finding"], limit=_CANDIDATES) if is_text else []
+        alike = [
+            (likeness(said(one.text), said(finding)), one)
+            for one in found
+            if _may_be_one(one, fields)
+        ]
+        share, known = max(alike, key=lambda pair: pair[0], default=(0.0, None))
+        if known is not None and share >= LIKENESS:
+            try:
+                changes = _merged(known, finding, fields, session)
+                return session.update(known.id, **changes) if changes else known
+            except (Invalid, MemoryNotFound):
+                pass  # it went meanwhile, or would become too large: this one is recorded by itself
+        return session.record_finding(finding, **fields)
+
+
+def _may_be_one(known: Record, fields: Mapping[str, Any]) -> bool:
+    own = {str(tag).lower() for tag in _list(fields.get("tags"))}
+    theirs = {tag.lower() for tag in known.tags}
+    severity = rank(fields.get("severity", "medium"))
+    here, there = known.data.get("location"), fields.get("location")
+    is_one_place = here is None or there is None or here == there
+    if isinstance(here, Mapping) and isinstance(there, Mapping):
+        named = {key: part for key, part in there.items() if key != "line_numbers"}
+        is_one_place = all(here.get(key) in (None, part) for key, part in named.items())
+    return (
+        is_one_place
+        and not is_resolved(known.data)
+        and not is_resolved(fields)
+        and rank(known.data.get("severity")) == severity < len(SEVERITIES)
+        and (not own or not theirs or bool(own & theirs))
+    )
+
+
+def _merged(
+    known: Record, finding: str, fields: Mapping[str, Any], session: Session
+) -> dict[str, Any]:
+    """Return the changes of the known finding; none where it says all of this already."""
+    who, data = fields.get("discovered_by"), known.data
+    apart = ("discovered_by", "timestamp", FIELD, *_MERGED)
+    new = {
+        name: value
+        for name, value in {**fields, "finding": finding}.items()
+        if name not in apart and value not in (None, data.get(name))
+    }
+    after = {name: _together(data.get(name), fields.get(name)) for name in _MERGED}
+    if who != data.get("discovered_by"):
+        after["also_found_by"] = _together(data.get("also_found_by"), [who])
+    observations = _list(data.get("observations"))
+    is_known = any(
+        isinstance(one, dict) and one.get("by") == who and new.items() <= one.items()
+        for one in observations
+    )
+    if new and not is_known:
+        at = fields.get("timestamp") or session._now()
+        after["observations"] = [*observations, {"by": who, "at": at, **new}]
+    return {name: value for name, value in after.items() if value != _list(data.get(name))}
+
+
+def _together(old: Any, new: Any) -> list[Any]:
+    return [*_list(old), *(item for item in _list(new) if item not in _list(old))]
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -32,7 +32,7 @@ from . import relevant
 _TOPIC = {"topic": r"by_topic:\s*(.*\S)\s*"}
 _NAME = {"name": r"(.+)"}
 # The types of memory that a kind names, and the parts of it that may be granted alone.
-_KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "conversation": ((TURN.name,), {"turns": r"last_([1-9]\d{0,5})_turns?"}),
     "decisions": (("decision",), _TOPIC),
     "findings": (("finding",), {
@@ -49,7 +49,7 @@ _READS = (
     " findings.by_topic:X, preferences.X, learnings.by_topic:X, artifacts.NAME"
 )
 _WRITES = "agent_states.NAME, agent_states.{self}, or one of " + ", ".join(
-    kind for kind in _KINDS if kind != "agent_states"
+    kind for kind in KINDS if kind != "agent_states"
 )
 _LATEST = (
     "m.key IN (SELECT t.key FROM memories t WHERE t.scope = ? AND t.type = ?"
@@ -78,7 +78,7 @@ class Item:
 
     def visible(self, view: View) -> Sql:
         """Return the condition that the memories of the item meet."""
-        conditions = [one_of("m.type", _KINDS[self.kind][0])]
+        conditions = [one_of("m.type", KINDS[self.kind][0])]
         if self.part == "turns":
             conditions.append(Sql(_LATEST, (view.scopes[0], TURN.name, int(self.value))))
         elif self.part == "severity":
@@ -109,26 +109,26 @@ def understand(requirements: Mapping[str, Any], agent: str) -> Requirements:
         raise InvalidQuery(f"memory_requirements must be {right}, not {shown(requirements)}.")
     unknown = [name for name in requirements if name not in _PARTS]
     problems = [f"{shown(name)} is not one of {', '.join(_PARTS)}" for name in unknown]
-    given: dict[str, list[str]] = {}
-    for name in _PARTS:
-        value = requirements.get(name) or []
-        is_right = isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
-        given[name] = list(value) if is_right else []
-        if not is_right:
-            problems.append(f"{name} must be a list of texts, not {shown(value)}")
+    hints: list[str] = []
     items: dict[str, list[Item]] = {"read_access": [], "write_access": []}
-    for name, found in items.items():
-        for text in given[name]:
-            item = _item(text, agent)
-            if item and (name == "read_access" or item.part == "" or item.kind == "agent_states"):
-                found.append(item)
-            else:
-                right = f"{_WRITES}, {_READS}" if name == "read_access" else _WRITES
-                problems.append(f"{name}: {text!r} is not one of {right}")
+    for name in _PARTS:
+        given = requirements.get(name) or []
+        if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) for one in given):
+            problems.append(f"{name} must be a list of texts, not {shown(given)}")
+        elif name == "memory_hints":
+            hints += given
+        else:
+            for text in given:
+                item = _item(text, agent)
+                if item and (name == "read_access" or not item.part or item.kind == "agent_states"):
+                    items[name].append(item)
+                else:
+                    right = f"{_WRITES}, {_READS}" if name == "read_access" else _WRITES
+                    problems.append(f"{name}: {text!r} is not one of {right}")
     if problems:
         raise InvalidQuery(f"In the memory_requirements, {'; '.join(problems)}.")
-    reads, writes = (tuple(found) for found in items.values())
-    return Requirements(reads, writes, tuple(given["memory_hints"]))
+    reads, writes = map(tuple, items.values())
+    return Requirements(reads, writes, tuple(hints))
 
 
 def covers(items: tuple[Item, ...], kind: str) -> bool:
@@ -140,11 +140,11 @@ def covers(items: tuple[Item, ...], kind: str) -> bool:
 
 def _item(text: str, agent: str) -> Item | None:
     kind, dot, rest = text.strip().partition(".")
-    if kind not in _KINDS or (not dot and kind == "agent_states"):
+    if kind not in KINDS or (not dot and kind == "agent_states"):
         return None
     if not dot:
         return Item(text, kind)
-    for part, pattern in _KINDS[kind][1].items():
+    for part, pattern in KINDS[kind][1].items():
         if found := re.fullmatch(pattern, rest):
             value = agent if (kind, found[1]) == ("agent_states", "{self}") else found[1]
             part = "topic" if kind == "preferences" else part

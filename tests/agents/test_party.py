@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from smp_client import AccessDenied, Invalid, Memory, Record, Session
-from smp_client.agents.aggregation import LIKENESS
+from smp_client.agents.party import LIKENESS
 from smp_client.ask.likeness import likeness, said
 
 AT = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
