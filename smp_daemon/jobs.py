@@ -1,12 +1,11 @@
-"""A job for a tree: its last result, and a run of it in pieces with other work in between."""
+"""A job for a tree: its last result, and a run of it in steps with other work in between."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from smp_client import Conflict, LockTimeout, SessionNotFound, SMPError
@@ -27,10 +26,6 @@ class Stopping(BaseException):
     """
 
 
-class Skipped(Exception):
-    """A job cannot be done now, which is no failure of the job."""
-
-
 @dataclass
 class Job:
     """The last result of a job for one tree."""
@@ -42,56 +37,41 @@ class Job:
     failed_at: float = 0.0  # by the monotonic clock
 
 
-@dataclass(frozen=True)
-class Piece:
-    """The part of a job for one session, or for the whole tree where `session` is empty."""
-
-    session: str
-    do: Callable[[], Outcome]
-    is_last_try: bool = False
-
-
 @dataclass
 class Run:
     """One run of a job for one tree. A session that fails does not keep others from their turn."""
 
     name: str
     root: Root
-    pieces: Iterator[Piece]
     done: Counter[str] = field(default_factory=Counter)
-    failures: dict[str, str] = field(default_factory=dict)  # by session
+    changed: set[str] = field(default_factory=set)  # sessions whose files may have changed
+    failures: dict[str, str] = field(default_factory=dict)  # by session; "" is the whole run
     skipped: str = ""
     spent_ms: float = 0.0
-    is_over: bool = False
+    steps: Iterator[None] = field(default_factory=lambda: iter(()))
 
-    def step(self) -> Piece | None:
-        """Do the next piece. Return the piece if it may have changed files."""
-        piece, session = None, ""
-        try:
-            piece = next(self.pieces, None)
-            if piece is None:
-                self.is_over = True
-                return None
-            session = piece.session
-            self.done["sessions"] += bool(session) and not piece.is_last_try
-            try:
-                outcome = piece.do()
-            except (LockTimeout, Conflict):
-                if piece.is_last_try:
-                    raise
-                # Somebody writes the session: it is tried once more, after all others.
-                self.pieces = chain(self.pieces, [replace(piece, is_last_try=True)])
-                return None
-        except Skipped as reason:
-            self.skipped = str(reason)
-            return None
-        except SessionNotFound:
-            return piece  # it was archived or deleted since the sessions were listed
-        except Exception as error:  # also an error that nobody expected: the others get their turn
-            step()  # a statement of SQL that a stop has interrupted did not fail
-            is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
-            self._fail(session, str(error) or type(error).__name__, exc_info=not is_expected)
-            return piece
+    def each(self, sessions: Iterable[str], work: Callable[[str], Outcome]) -> Iterator[None]:
+        """Do the work for each session, one a step; a locked session is tried again at the end."""
+        waiting = list(sessions)
+        self.done["sessions"] += len(waiting)
+        for is_last_try in (False, True):
+            locked: list[str] = []
+            for session in waiting:
+                try:
+                    self.add(session, work(session))
+                except SessionNotFound:
+                    self.changed.add(session)  # it was archived or deleted meanwhile
+                except (LockTimeout, Conflict) as error:
+                    locked.append(session)
+                    if is_last_try:
+                        self.fail(session, error)
+                except Exception as error:  # also one that nobody expected: the others get a turn
+                    self.fail(session, error)
+                yield
+            waiting = locked
+
+    def add(self, session: str, outcome: Outcome) -> None:
+        """Count and log the outcome of a step."""
         self.done.update(outcome.counts)
         for action in outcome.actions:
             self.done[action.type] += 1
@@ -103,10 +83,17 @@ class Run:
             )  # fmt: skip
         for problem in outcome.problems:
             self._fail(session, problem)
-        return piece if outcome.actions or outcome.problems else None
+        if outcome.actions:
+            self.changed.add(session)
+
+    def fail(self, session: str, error: Exception) -> None:
+        step()  # a statement of SQL that a stop has interrupted did not fail
+        is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
+        self._fail(session, str(error) or type(error).__name__, exc_info=not is_expected)
 
     def _fail(self, session: str, reason: str, **more: Any) -> None:
         reason = reason.removeprefix(f"{session}: ")
+        self.changed.add(session)
         self.failures.setdefault(session, reason)
         self.root.log.error(f"{self.name} failed", component=self.name, session_id=session or None,
                             reason=reason, **more)  # fmt: skip

@@ -1,6 +1,6 @@
 """The jobs of the daemon: scan, rebuild, tidy, scrub, and the passes by which sessions age.
 
-A job is a series of pieces, each for one session. The worker does one piece after all other work
+A job is a series of steps, each for one session. The worker does one step after all other work
 that is due. So notices, cookies and the heartbeat never wait for longer than one session takes.
 """
 
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
-from smp_client import Memory, Session, SessionNotFound, SMPError
+from smp_client import Memory, SessionNotFound, SMPError
 from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import outdated, rebuild
 from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
@@ -28,7 +26,7 @@ from smp_client.passes.retention import retain
 from smp_client.passes.tidy import tidy
 
 from .ingest.debounce import EVERYTHING
-from .jobs import Piece, Run, Skipped
+from .jobs import Run
 from .log import ms_since
 from .root import Root
 
@@ -52,12 +50,12 @@ class Maintenance:
         self._worker = worker
         self._asked: dict[tuple[str, Root], None] = {}  # a job that is asked for twice runs once
         self._runs: list[Run] = []  # only the last one goes on; it has interrupted the others
-        self._pieces: dict[str, Callable[[Root], Iterator[Piece]]] = {
+        self._steps: dict[str, Callable[[Run], Iterator[None]]] = {
             SCAN: self._scan, REBUILD: self._rebuild, TIDY: self._tidy, SCRUB: self._scrub,
-            DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive,
-            COMPACTION: self._compaction, PURGE: self._purge,
+            DECAY: self._decay, LIFECYCLE: self._age, ARCHIVE: self._age, PURGE: self._purge,
+            COMPACTION: self._compaction,
         }  # fmt: skip
-        self.names = tuple(self._pieces)
+        self.names = tuple(self._steps)
 
     def ask_for(self, name: str, root: Root) -> None:
         """Have a job done soon. A running job runs again afterwards."""
@@ -73,39 +71,50 @@ class Maintenance:
         return bool(self._asked or self._runs)
 
     def work(self) -> None:
-        """Do one piece. An urgent job interrupts one that goes over all sessions."""
+        """Do one step. An urgent job interrupts one that goes over all sessions."""
         urgent = [key for key in self._asked if key[0] in URGENT]
         if self._asked and (not self._runs or (urgent and self._runs[-1].name not in URGENT)):
-            name, root = key = (urgent or list(self._asked))[0]
+            key = (urgent or list(self._asked))[0]
             del self._asked[key]
-            self._runs.append(Run(name, root, self._pieces[name](root)))
-        if self._runs:
-            run = self._runs[-1]
-            self._step(run)
-            if run.is_over:
-                self._runs.remove(run)
+            self._runs.append(self._begin(*key))
+        if self._runs and self._step(run := self._runs[-1]):
+            self._runs.remove(run)
 
     def run_now(self, name: str, root: Root) -> bool:
         """Run a whole job at once. Return whether it succeeded."""
-        run = Run(name, root, self._pieces[name](root))
-        while not run.is_over:
-            self._step(run)
+        run = self._begin(name, root)
+        while not self._step(run):
+            pass
         return not run.failures and not run.skipped
 
-    def _step(self, run: Run) -> None:
-        root, started = run.root, time.perf_counter()
+    def _begin(self, name: str, root: Root) -> Run:
+        run = Run(name, root)
+        run.steps = self._steps[name](run)
+        return run
+
+    def _step(self, run: Run) -> bool:
+        """Do the next step of a run. Return whether it was the last."""
+        root, started, is_over = run.root, time.perf_counter(), False
         if not root.is_there():
             run.skipped = root.problems["root"]
         elif "vanished" in root.problems and run.name in (*REMOVES, REBUILD):
             run.skipped = "the tree is not as it was"
-        elif (piece := run.step()) is not None and piece.session:
-            name = piece.session
-            places = [GLOBAL] if name == GLOBAL else [f"{ACTIVE}/{name}", f"{ARCHIVED}/{name}"]
-            self._worker.take_in(root, places)
+        else:
+            try:
+                next(run.steps)
+            except StopIteration:
+                is_over = True
+            except Exception as error:  # as where the sessions cannot be listed
+                run.fail("", error)
+                is_over = True
+            for name in run.changed - {""}:
+                places = [GLOBAL] if name == GLOBAL else [f"{ACTIVE}/{name}", f"{ARCHIVED}/{name}"]
+                self._worker.take_in(root, places)
+            run.changed.clear()
         run.spent_ms += ms_since(started)
-        run.is_over = run.is_over or bool(run.skipped)
-        if run.is_over:
+        if is_over or run.skipped:
             self._finish(run)
+        return is_over or bool(run.skipped)
 
     def _finish(self, run: Run) -> None:
         root, job = run.root, run.root.jobs[run.name]
@@ -134,86 +143,84 @@ class Maintenance:
 
     # The jobs for a tree as a whole.
 
-    def _scan(self, root: Root) -> Iterator[Piece]:
-        def scan() -> Outcome:
-            is_new = not root.index.generation
-            if not self._worker.take_in(root, [EVERYTHING]):
-                raise Skipped("indexing failed and is tried again")
-            if is_new:
-                # A scan into an empty index is a rebuild, so the next one is not due at once.
-                root.jobs[REBUILD].last_success = render_time(now())
-            return Outcome()
+    def _scan(self, run: Run) -> Iterator[None]:
+        root = run.root
+        is_new = not root.index.generation
+        if not self._worker.take_in(root, [EVERYTHING]):
+            run.skipped = "indexing failed and is tried again"
+        elif is_new:
+            # A scan into an empty index is a rebuild, so the next one is not due at once.
+            root.jobs[REBUILD].last_success = render_time(now())
+        yield
 
-        yield Piece("", scan)
-
-    def _rebuild(self, root: Root) -> Iterator[Piece]:
+    def _rebuild(self, run: Run) -> Iterator[None]:
+        root = run.root
         rebuild(root.memory, root.index)
         root.edits.look()
         (count,) = root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()
-        left = sum(1 for _ in outdated(root.memory, root.index))
-        yield Piece("", lambda: Outcome(counts=Counter(memories=count, outdated=left)))
+        run.done.update(memories=count, outdated=sum(1 for _ in outdated(root.memory, root.index)))
+        yield
 
-    def _tidy(self, root: Root) -> Iterator[Piece]:
-        yield Piece("", partial(tidy, root.memory))
+    def _tidy(self, run: Run) -> Iterator[None]:
+        run.add("", tidy(run.root.memory))
+        yield
 
-    def _scrub(self, root: Root) -> Iterator[Piece]:
+    def _scrub(self, run: Run) -> Iterator[None]:
         """Take every trace of removed memories out of the index, then answer those who wait."""
-
-        def done() -> Outcome:
-            waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
-            connection = root.index.connection
-            # Vacuuming a large index takes seconds, and nothing is lost if it is interrupted.
-            connection.set_progress_handler(self._worker.is_interrupted, BETWEEN_LOOKS)
-            try:
-                scrub(root.memory, root.index, READER_WAIT_S)
-            finally:
-                connection.set_progress_handler(None, 0)
-                for cookie in waiting:
-                    root.memory.tree.unlink(f"{COOKIES}/{cookie}")
-            return Outcome()
-
-        yield Piece("", done)
+        root = run.root
+        waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
+        connection = root.index.connection
+        # Vacuuming a large index takes seconds, and nothing is lost if it is interrupted.
+        connection.set_progress_handler(self._worker.is_interrupted, BETWEEN_LOOKS)
+        try:
+            scrub(root.memory, root.index, READER_WAIT_S)
+        finally:
+            connection.set_progress_handler(None, 0)
+            for cookie in waiting:
+                root.memory.tree.unlink(f"{COOKIES}/{cookie}")
+        yield
 
     # The passes, session by session.
 
-    def _decay(self, root: Root) -> Iterator[Piece]:
-        memory = root.hasty_memory
-        yield Piece(GLOBAL, lambda: decay(memory.everywhere))
-        yield from _each(memory, decay)
+    def _decay(self, run: Run) -> Iterator[None]:
+        memory = run.root.hasty_memory
 
-    def _lifecycle(self, root: Root) -> Iterator[Piece]:
-        root.fullness.forget_others(set(_sessions(root.memory)))
-        yield from self._age(root, archive=False)
+        def work(name: str) -> Outcome:
+            return decay(memory.everywhere if name == GLOBAL else memory._session(name))
 
-    def _archive(self, root: Root) -> Iterator[Piece]:
-        yield from self._age(root, archive=True)
+        yield from run.each([GLOBAL, *_sessions(memory)], work)
 
-    def _age(self, root: Root, *, archive: bool) -> Iterator[Piece]:
-        memory = root.hasty_memory
+    def _age(self, run: Run) -> Iterator[None]:
+        root, memory, archives = run.root, run.root.hasty_memory, run.name == ARCHIVE
+        sessions = _sessions(memory)
+        root.fullness.forget_others(set(sessions))
         observe(memory)  # how long each session is seen unused: a leap of the clock does not count
 
-        def age(session: str) -> Outcome:
-            if not archive:
-                self.weigh(root, session)
-            return lifecycle(memory, archive=archive, only=[session], ledger=load(memory))
+        def work(name: str) -> Outcome:
+            if not archives:
+                self.weigh(root, name)
+            return lifecycle(memory, archive=archives, only=[name], ledger=load(memory))
 
-        for session in _sessions(memory):
-            yield Piece(session, partial(age, session))
+        yield from run.each(sessions, work)
 
-    def _purge(self, root: Root) -> Iterator[Piece]:
+    def _purge(self, run: Run) -> Iterator[None]:
         """Delete memories past their age, then destroy deleted ones past their time."""
-        memory = root.hasty_memory
+        memory, index = run.root.hasty_memory, run.root.index
         if memory.options.retention.by_type_days:
-            yield from _each(memory, retain)
+            yield from run.each(_sessions(memory), lambda name: retain(memory._session(name)))
         plan = purge.planned(memory, dry_run=False)
-        yield Piece("", lambda: Outcome(problems=list(plan.problems)))
-        by_session: dict[str, list[purge.Decision]] = {}
+        run.add("", Outcome(problems=list(plan.problems)))
+        # With none, at last: the locks and temporaries that an earlier purge has left.
+        going: dict[str, list[purge.Decision]] = {}
         for decision in plan.going:
-            by_session.setdefault(decision.doomed.session, []).append(decision)
-        # Last, with none: the locks and temporaries that an earlier purge has left.
-        for session, decisions in [*by_session.items(), ("", [])]:
-            destroy = partial(purge.carry_out, by="daemon", index=root.index)
-            yield Piece(session, partial(destroy, memory, decisions))
+            going.setdefault(decision.doomed.session, []).append(decision)
+
+        def destroy(name: str) -> Outcome:
+            decisions = going.get(name, [])
+            return purge.carry_out(memory, decisions, by="daemon", index=index)
+
+        yield from run.each(going, destroy)
+        run.add("", destroy(""))
 
     def weigh(self, root: Root, session: str) -> None:
         """Ask for a compaction of a session that is too full."""
@@ -230,8 +237,10 @@ class Maintenance:
             root.too_full[session] = None
             self.ask_for(COMPACTION, root)
 
-    def _compaction(self, root: Root) -> Iterator[Piece]:
-        def shrink(name: str) -> Outcome:
+    def _compaction(self, run: Run) -> Iterator[None]:
+        root = run.root
+
+        def work(name: str) -> Outcome:
             session = root.hasty_memory._session(name)
             if not (due := root.fullness.due(session)):
                 return Outcome()
@@ -250,13 +259,7 @@ class Maintenance:
         while root.too_full:
             session = next(iter(root.too_full))
             del root.too_full[session]
-            yield Piece(session, partial(shrink, session))
-
-
-def _each(memory: Memory, work: Callable[[Session], Outcome]) -> Iterator[Piece]:
-    """Yield this work for each session, which is opened when its turn comes."""
-    for session in _sessions(memory):
-        yield Piece(session, lambda session=session: work(memory._session(session)))  # type: ignore[misc]
+            yield from run.each([session], work)
 
 
 def _sessions(memory: Memory) -> list[str]:

@@ -175,12 +175,12 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import sentence
 
-    from ..config.file import BadConfiguration, read
+    from ..config.file import BadConfiguration, load
     from ..service import service_file
     from .host import service_place
 
     try:
-        read()
+        load()
     except BadConfiguration as error:
         for one in error.problems:
             place = f"{error.file}, line {one.line or 1}"

@@ -120,12 +120,12 @@ def show(call: Call) -> None:
     """Print every setting in effect, and where it comes from."""
     from smp_client.text.values import render_flow
 
-    from ..config.file import read
+    from ..config.file import load
     from ..config.sample import shown
 
-    loaded = read(call.config)
-    values = shown(loaded.configuration)
-    values["roots"] = [str(root) for root in roots_of((), loaded.configuration)]
+    loaded = load(call.config)
+    values = shown(loaded)
+    values["roots"] = [str(root) for root in roots_of((), loaded)]
     rows = [{"setting": key, "value": value,
              "from": f"{loaded.file}:{loaded.lines[key]}" if key in loaded.lines else "default"}
             for key, value in values.items()]  # fmt: skip
@@ -143,12 +143,12 @@ def check(call: Call) -> None:
 
     Without it, with the file that is found. Exits 5 where something is.
     """
-    from ..config.file import BadConfiguration, read
+    from ..config.file import BadConfiguration, load
     from ..config.settings import SETTINGS
     from . import EXIT_BY_CODE
 
     try:
-        loaded = read(call.file)
+        loaded = load(call.file)
     except BadConfiguration as error:
         if not call.json:
             raise
@@ -189,7 +189,7 @@ def service() -> None:
 )
 def install(call: Call) -> None:
     """Write the service file, and say how to start it."""
-    from ..config.file import Loaded, read
+    from ..config.file import load
     from ..config.location import SYSTEM_FILE
     from ..config.settings import Configuration
     from ..service import service_file as work
@@ -201,10 +201,10 @@ def install(call: Call) -> None:
     # The system's service must not depend on the settings of the person who installs it.
     named = call.config or (str(SYSTEM_FILE) if call.system and SYSTEM_FILE.exists() else None)
     own = call.system and not named
-    loaded = Loaded(Configuration(), None, {}) if own else read(named)
-    roots = roots_of(call.root or (), loaded.configuration)
+    loaded = Configuration() if own else load(named)
+    roots = roots_of(call.root or (), loaded)
     account = (call.user or owner_of(roots)) if call.system else None
-    wanted = describe(roots, loaded.file, account, loaded.configuration["log.file"])
+    wanted = describe(roots, loaded.file, account, loaded["log.file"])
     before = work.state(where)
     changed = work.install(wanted, where, force=call.force)
     replaced = changed and before is not work.State.ABSENT

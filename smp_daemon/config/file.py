@@ -6,7 +6,7 @@ import difflib
 import os
 import stat
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,55 +56,42 @@ class BadConfiguration(SMPError):
         self.advice = type(self).advice
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A configuration, its file (None without one), and the line of each setting in it."""
-
-    configuration: Configuration
-    file: Path | None
-    lines: Mapping[str, int]
-
-
 def load(named: str | Path | None = None) -> Configuration:
-    """Return the configuration of the named file, or of the one that `find` returns."""
-    return read(named).configuration
+    """Read and check the named file, or the one that `find` returns.
 
-
-def read(named: str | Path | None = None) -> Loaded:
-    """Read and check the file. Raise BadConfiguration where anything in it is wrong."""
+    Raise BadConfiguration where anything in it is wrong.
+    """
     file = find(named)
     if file is None:
-        return Loaded(Configuration(), None, {})
-    entries, problems = _parse(_content(file))
-    values: dict[str, Any] = {}
+        return Configuration()
+    try:
+        # Opening a FIFO would wait for its other end.
+        says = "" if stat.S_ISREG(file.stat().st_mode) else "it is not a plain file"
+        if not says and file.stat().st_size > READ_CAP_BYTES:
+            says = f"it is larger than {READ_CAP_BYTES} bytes"
+        content = b"" if says else file.read_bytes()
+    except OSError as error:
+        says = f"it cannot be read: {error.strerror or error}"
+    if says:
+        raise BadConfiguration(file, [Problem(0, "", says)])
+    configuration = Configuration(file=file)
+    entries, problems = _parse(content)
     for key, (line, value) in entries.items():
         try:
-            values |= _accept(key, value)
+            _check_key(key, value)
+            if key in SETTINGS:
+                configuration.lines[key] = line
+                configuration[key] = _accepted(key, value)
         except ValueError as error:
             problems.append(Problem(line, key, str(error)))
-    lines = {key: line for key, (line, _) in entries.items() if key in SETTINGS}
-    configuration = Configuration(values)
     bad = {problem.key for problem in problems}
     for keys, says in _conflicts(configuration):
         if not bad & set(keys):
-            problems.append(Problem(*max((lines.get(key, 0), key) for key in keys), says))
+            place = max((configuration.lines.get(key, 0), key) for key in keys)
+            problems.append(Problem(*place, says))
     if problems:
         raise BadConfiguration(file, problems)
-    return Loaded(configuration, file, lines)
-
-
-def _content(file: Path) -> bytes:
-    try:
-        # Opening a FIFO would wait for its other end.
-        if not stat.S_ISREG(file.stat().st_mode):
-            says = "it is not a plain file"
-        elif file.stat().st_size > READ_CAP_BYTES:
-            says = f"it is larger than {READ_CAP_BYTES} bytes"
-        else:
-            return file.read_bytes()
-    except OSError as error:
-        says = f"it cannot be read: {error.strerror or error}"
-    raise BadConfiguration(file, [Problem(0, "", says)])
+    return configuration
 
 
 def _parse(content: bytes) -> tuple[Entries, list[Problem]]:
@@ -139,21 +126,22 @@ def _parse(content: bytes) -> tuple[Entries, list[Problem]]:
     return entries, []
 
 
-def _accept(key: str, value: Value) -> dict[str, Any]:
-    """Return the setting as the program uses it. Raise ValueError with a sentence."""
-    if key in SECTIONS:
-        # A section is empty where every line of it is made a comment.
-        if value is None:
-            return {}
+def _check_key(key: str, value: Value) -> None:
+    # A section is empty where every line of it is made a comment.
+    if key in SECTIONS and value is not None:
         keys = ", ".join(name for name in SETTINGS if name.startswith(f"{key}."))
         raise ValueError(f"must hold settings of its own, indented below it: {keys}")
-    if key not in SETTINGS:
+    if key not in SECTIONS and key not in SETTINGS:
         # A setting of this name in another section, or one that is spelt nearly so.
         near = [known for known in SETTINGS if known.split(".")[-1] == key.split(".")[-1]]
         near = near or difflib.get_close_matches(key, [*SETTINGS, *SECTIONS], n=1)
         raise ValueError("there is no such setting" + (f"; is {near[0]} meant?" if near else ""))
+
+
+def _accepted(key: str, value: Value) -> Any:
+    """Return the value as the program uses it. Raise ValueError with a sentence."""
     try:
-        return {key: SETTINGS[key].type.accept(value)}
+        return SETTINGS[key].type.accept(value)
     except ValueError as error:
         shown = textwrap.shorten(render_flow(value), _SHOWN_CHARACTERS, placeholder="…")
         reason = f": {error}" if str(error) else ""

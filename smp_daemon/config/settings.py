@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from smp_client import Options
@@ -130,11 +131,15 @@ SECTIONS = dict.fromkeys(key.partition(".")[0] for key in SETTINGS if "." in key
 
 
 class Configuration(dict[str, Any]):
-    """The value of every setting, by its whole name such as `watch.quiet_ms`."""
+    """The value of every setting, by its whole name such as `watch.quiet_ms`.
 
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+    `file` is the file that it was read from, if any, and `lines` where each setting stands in it.
+    """
+
+    def __init__(self, given: Mapping[str, Any] | None = None, file: Path | None = None) -> None:
         super().__init__({key: setting.default for key, setting in SETTINGS.items()})
         self.update(given or {})
+        self.file, self.lines = file, dict[str, int]()
 
     def part(self, section: str, kind: Any, **more: Any) -> Any:
         """Return a tuple of the client, its fields set by the settings of the same names."""

@@ -19,7 +19,7 @@ from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresho
 from smp_daemon.cli import COMMANDS, smp
 from smp_daemon.cli.host import roots_of
 from smp_daemon.config import location
-from smp_daemon.config.file import READ_CAP_BYTES, BadConfiguration, load, read
+from smp_daemon.config.file import READ_CAP_BYTES, BadConfiguration, load
 from smp_daemon.config.location import find
 from smp_daemon.config.sample import sample
 from smp_daemon.config.settings import SETTINGS, Configuration
@@ -58,8 +58,8 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_the_sample_shows_every_default(tmp_path: Path) -> None:
     """A copy of it changes nothing; `smp config sample > config/smp.yaml` writes it anew."""
     assert (TOP / "config/smp.yaml").read_text() == run("config", "sample", cwd=tmp_path).stdout
-    loaded = read(written(tmp_path / "smp.yaml", sample()))
-    assert loaded.configuration == Configuration()
+    loaded = load(written(tmp_path / "smp.yaml", sample()))
+    assert loaded == Configuration()
     assert set(loaded.lines) == set(SETTINGS)
     assert all(setting.says.endswith(".") for setting in SETTINGS.values())
 

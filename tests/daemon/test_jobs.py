@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +17,7 @@ from smp_client.model.outcome import Action, Outcome
 from smp_daemon import worker
 from smp_daemon.config.settings import Configuration
 from smp_daemon.ingest import indexer
-from smp_daemon.jobs import Job, Piece, Run, Stopping
+from smp_daemon.jobs import Job, Run, Stopping
 from smp_daemon.log import FilteringBoundLogger, Log
 from smp_daemon.maintenance import Maintenance
 from smp_daemon.root import Root
@@ -67,19 +67,6 @@ def finish(maintenance: Maintenance) -> None:
     assert not maintenance.has_work()
 
 
-def finished(run: Run) -> Run:
-    while not run.is_over:
-        run.step()
-    return run
-
-
-def failing(error: BaseException) -> Callable[[], Outcome]:
-    def fail() -> Outcome:
-        raise error
-
-    return fail
-
-
 def done(session: str) -> Outcome:
     return Outcome([Action(session, "tidy_up", (session,), "it was untidy", 10)])
 
@@ -93,16 +80,22 @@ def events(log_file: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_every_failure_costs_its_session_only(root: Root, log_file: Path) -> None:
-    """Whatever a piece raises, the pieces behind it are done, and the error counts and names."""
+    """Whatever a step raises, the sessions behind it are done, and the error counts and names."""
     errors = [OSError(5, "Input/output error"), RecursionError(), KeyError("x"), ValueError("odd")]
-    bad = [Piece(f"bad{number}", failing(error)) for number, error in enumerate(errors)]
-    good = [Piece(name, lambda name=name: done(name)) for name in "abc"]  # type: ignore[misc]
-    run = finished(Run("decay", root, iter([good[0], *bad, *good[1:]])))
+    bad = {f"bad{number}": error for number, error in enumerate(errors)}
+
+    def work(session: str) -> Outcome:
+        if session in bad:
+            raise bad[session]
+        return done(session)
+
+    run = Run("decay", root)
+    assert len([*run.each(["a", *bad, "b", "c"], work)]) == 7
     assert run.done == {"sessions": 7, "tidy_up": 3, "bytes_freed": 30}
+    assert run.changed == {"a", "b", "c", *bad}
     named = "bad0: [Errno 5] Input/output error; bad1: RecursionError; bad2: 'x'; …"
     assert run.error == f"4 of 7 sessions: {named}"
-    failed = [line["session_id"] for line in events(log_file, "decay failed")]
-    assert failed == ["bad0", "bad1", "bad2", "bad3"]
+    assert [line["session_id"] for line in events(log_file, "decay failed")] == [*bad]
     said = events(log_file, "tidy_up")[0]
     assert (said["component"], said["session_id"], said["reason"], said["bytes_freed"]) == (
         "decay", "a", "it was untidy", 10,
@@ -112,34 +105,38 @@ def test_every_failure_costs_its_session_only(root: Root, log_file: Path) -> Non
 def test_a_locked_session_is_tried_again_after_the_others(root: Root) -> None:
     tried: list[str] = []
 
-    def busy(name: str, times: int) -> Piece:
-        def do() -> Outcome:
-            tried.append(name)
-            if tried.count(name) <= times:
-                raise LockTimeout("somebody has it")
-            return Outcome()
+    def work(session: str) -> Outcome:
+        tried.append(session)
+        if tried.count(session) <= {"once": 1, "always": 9, "never": 0}[session]:
+            raise LockTimeout("somebody has it")
+        return Outcome()
 
-        return Piece(name, do)
-
-    run = finished(Run("decay", root, iter([busy("once", 1), busy("always", 9), busy("never", 0)])))
+    run = Run("decay", root)
+    assert [*run.each(["once", "always", "never"], work)]
     assert tried == ["once", "always", "never", "once", "always"]
     assert str(run.error).startswith("1 of 3 sessions: always: somebody has it")
 
 
 def test_being_told_to_stop_is_no_failure(root: Root) -> None:
-    run = Run("decay", root, iter([Piece("a", failing(Stopping()))]))
+    def work(_: str) -> Outcome:
+        raise Stopping
+
+    run = Run("decay", root)
     with pytest.raises(Stopping):
-        run.step()
-    assert not run.is_over
+        next(run.each(["a"], work))
     assert not run.failures
 
 
-def test_sessions_that_cannot_be_listed_are_a_failure_of_the_run(root: Root) -> None:
-    def pieces() -> Iterator[Piece]:
-        yield Piece("a", lambda: done("a"))
+def test_sessions_that_cannot_be_listed_are_a_failure_of_the_run(
+    root: Root, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> list[str]:
         raise OSError(5, "Input/output error")
 
-    assert finished(Run("decay", root, pieces())).error == "[Errno 5] Input/output error"
+    monkeypatch.setattr("smp_daemon.maintenance._sessions", fail)
+    assert not maintenance.run_now("decay", root)
+    assert root.jobs["decay"].last_error == "[Errno 5] Input/output error"
+    assert root.jobs["decay"].last_success is None
 
 
 # Jobs.
