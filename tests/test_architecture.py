@@ -123,8 +123,8 @@ BUDGETS = {
     "smp_client/redaction": 963,
     "smp_client/model": 1_040,
     "smp_daemon/cli": 2_640,
-    "smp_daemon/config": 550,
-    "smp_daemon/ingest": 1_280,
+    "smp_daemon/config": 545,
+    "smp_daemon/ingest": 1_275,
     "smp_daemon/service": 425,
     "smp_daemon/mcp": 1_400,
 }
