@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.recall import with_vectors
 from smp_client import Memory, Session
 from smp_client.model.record import RELATIONSHIP, SESSION_KINDS, Kind
 from smp_client.model.times import parse_time
@@ -36,16 +37,20 @@ def main() -> None:
     )
     parser.add_argument("--all", action="store_true", help="print every question with the place of its answer")
     parser.add_argument("--json", action="store_true", help="print the place of every answer as JSON, 0 for not found")
+    parser.add_argument("--meaning", action="store_true", help="by meaning too: the extra semantic")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        places = ranks(build(Path(directory) / "sessions"))
+        memory = build(Path(directory) / "sessions")
+        if given.meaning:
+            with_vectors(memory)
+        places = ranks(memory)
     if given.json:
         print(json.dumps(places, indent=1))
         return
     for question, place in places.items() if given.all else ():
         print(f"{place or '-':>3}  {question}")
-    first, three = (sum(0 < place <= last for place in places.values()) for last in (1, 3))
-    print(f"{len(places)} questions: the right memory is first in {first}, in the first three in {three}")
+    first, three, ten = (sum(0 < place <= last for place in places.values()) for last in (1, 3, 10))
+    print(f"{len(places)} questions: the right memory is first in {first}, in the first three in {three}, in the first ten in {ten}")
 
 
 def build(root: Path) -> Memory:

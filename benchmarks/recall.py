@@ -24,6 +24,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -33,6 +34,10 @@ import yaml
 
 from smp_client import Memory
 from smp_client.ask.text import words
+from smp_client.index.database import Index
+from smp_client.index.meaning import make
+from smp_client.index.take_in import rebuild
+from smp_client.model.layout import INDEX_FILE
 
 DEPTH = 50  # answers that are looked through for the mean reciprocal rank
 BEGIN = datetime(2025, 1, 6, 9, tzinfo=UTC)
@@ -156,10 +161,17 @@ def read(directory: Path) -> Sample:
     return Sample(documents, [one for one in asked if one[1]])
 
 
-def by_smp(sample: Sample, root: Path) -> Callable[[str], list[int]]:
-    session = Memory(root, clock=lambda: NOW, count_access=False, fsync="batch").create_session(
-        id="s", quota_bytes=1 << 30
-    )
+def with_vectors(memory: Memory) -> None:
+    """Do as a daemon does where the extra `semantic` is installed."""
+    with closing(Index.open(memory.root / INDEX_FILE)) as index:
+        rebuild(memory, index)
+        while make(index, 1000):
+            pass
+
+
+def by_smp(sample: Sample, root: Path, meaning: bool) -> Callable[[str], list[int]]:
+    memory = Memory(root, clock=lambda: NOW, count_access=False, fsync="batch")
+    session = memory.create_session(id="s", quota_bytes=1 << 30)
     ids: dict[str, int] = {}
     every = (NOW - BEGIN) / (len(sample.documents) + 1)
     with session.transaction() as tx:
@@ -170,6 +182,8 @@ def by_smp(sample: Sample, root: Path) -> Callable[[str], list[int]]:
             else:
                 made = tx.add_turn(speaker, text, timestamp=at)
             ids[made.id] = place
+    if meaning:
+        with_vectors(memory)
     return lambda question: [ids[record.id] for record in session.search(question, limit=DEPTH)]
 
 
@@ -215,6 +229,7 @@ def main() -> None:
     )
     parser.add_argument("--part", choices=PARTS, help="only this part")
     parser.add_argument("--rounds", type=int, default=4, help="samples of each kind (%(default)s)")
+    parser.add_argument("--meaning", action="store_true", help="by meaning too: the extra semantic")
     given = parser.parse_args()
     sets = {str(one): [read(one)] for one in given.directories}
     if not sets:
@@ -228,7 +243,7 @@ def main() -> None:
     for title, samples in sets.items():
         with tempfile.TemporaryDirectory() as directory:
             ours = figures(
-                [(by_smp(one, Path(directory, str(n))), one) for n, one in enumerate(samples)]
+                [(by_smp(one, Path(directory, str(n)), given.meaning), one) for n, one in enumerate(samples)]
             )
         bare = figures([(by_fts5(one), one) for one in samples])
         shown = (ours[1], bare[1], ours[2], bare[2])

@@ -1,4 +1,4 @@
-"""The jobs of the daemon: scan, rebuild, tidy, scrub, and the passes by which sessions age.
+"""The jobs of the daemon: for the index, for crashed writers, and the passes of sessions.
 
 A job is a series of steps, each for one session. The worker does one step after all other work
 that is due. So notices, cookies and the heartbeat never wait for longer than one session takes.
@@ -11,7 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+<<<<<<< HEAD
 from smp_client import Memory, SessionNotFound, SMPError
+=======
+from smp_client import Memory, Session, SessionNotFound, SMPError
+from smp_client.index import meaning
+>>>>>>> 98956cb (A search also goes by meaning, where the extra semantic is installed: vectors of words from a package, made by the daemon, kept in the index)
 from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import outdated, rebuild
 from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
@@ -35,13 +40,14 @@ if TYPE_CHECKING:
 
 SCAN, REBUILD, TIDY, SCRUB = "scan", "rebuild", "tidy", "scrub"
 DECAY, LIFECYCLE, ARCHIVE, PURGE = "decay", "lifecycle", "archive", "purge"
-COMPACTION = "compaction"
+COMPACTION, MEANING = "compaction", "meaning"
 REMOVES = (ARCHIVE, COMPACTION, PURGE)  # never in a tree from which most sessions vanished
 URGENT = (SCRUB, COMPACTION)  # somebody waits for it, or a session is nearly full
-FREQUENT = (TIDY, LIFECYCLE)  # logged only where they did something
+FREQUENT = (TIDY, LIFECYCLE, MEANING)  # logged only where they did something
 FAILED_AGAIN_S = 3600.0
 READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
 SCRUB_EVERY_S = 5.0  # between two scrubs, where one could not be finished
+VECTORS_AT_ONCE = 200  # in about 30 ms; other work comes first again after them
 BETWEEN_LOOKS = 10_000  # steps of SQLite between two looks whether to stop
 
 
@@ -52,8 +58,13 @@ class Maintenance:
         self._runs: list[Run] = []  # only the last one goes on; it has interrupted the others
         self._steps: dict[str, Callable[[Run], Iterator[None]]] = {
             SCAN: self._scan, REBUILD: self._rebuild, TIDY: self._tidy, SCRUB: self._scrub,
+<<<<<<< HEAD
             DECAY: self._decay, LIFECYCLE: self._age, ARCHIVE: self._age, PURGE: self._purge,
             COMPACTION: self._compaction,
+=======
+            DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive,
+            COMPACTION: self._compaction, PURGE: self._purge, MEANING: self._meaning,
+>>>>>>> 98956cb (A search also goes by meaning, where the extra semantic is installed: vectors of words from a package, made by the daemon, kept in the index)
         }  # fmt: skip
         self.names = tuple(self._steps)
 
@@ -62,10 +73,13 @@ class Maintenance:
         self._asked[name, root] = None
 
     def look(self, root: Root, current: float) -> None:
-        """Ask for a scrub that somebody requested without waiting, or that could not be done."""
+        """Ask for a scrub that is requested or unfinished, and for the vectors of new memories."""
         if current >= root.scrub_due and asked_for(root.memory):
             root.scrub_due = current + SCRUB_EVERY_S
             self.ask_for(SCRUB, root)
+        if meaning.is_installed() and root.vectors_of != root.index.generation:
+            root.vectors_of = root.index.generation
+            self.ask_for(MEANING, root)
 
     def has_work(self) -> bool:
         return bool(self._asked or self._runs)
@@ -179,6 +193,19 @@ class Maintenance:
             for cookie in waiting:
                 root.memory.tree.unlink(f"{COOKIES}/{cookie}")
         yield
+
+    def _meaning(self, root: Root) -> Iterator[Piece]:
+        """Make vectors until each memory has one."""
+        made = 1
+
+        def make() -> Outcome:
+            nonlocal made
+            made = 0  # also where it fails
+            made = meaning.make(root.index, VECTORS_AT_ONCE)
+            return Outcome(counts=Counter(vectors=made) if made else Counter())
+
+        while made:
+            yield Piece("", make)
 
     # The passes, session by session.
 

@@ -63,6 +63,7 @@ class Root:
         self.rest_until = 0.0  # after a failure, so that retries do not take all the time
         self.unanswered: set[str] = set()  # cookies whose changes could not be indexed yet
         self.scrub_due = 0.0
+        self.vectors_of = 0  # the generation of the index whose memories have their vectors
         self.waiting_for_scrub: list[str] = []  # the cookies of those who wait for one
         self.too_full: dict[str, None] = {}  # sessions to be compacted, in their order
         self.known_vanished: set[str] = set()

@@ -13,8 +13,8 @@ import itertools
 import json
 import math
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..index.database import owner_word
@@ -32,6 +32,7 @@ _FIELDS = "1.5, 1.0, 1.0, 1.0, 0.0"
 # Chosen on the tuning part of benchmarks.recall, see docs/benchmarks.md.
 _BESIDE = 0.3  # of a turn's match goes to each turn beside it
 _SAME_PLACE = 0.9  # counts a turn beside a better one; less hides answers behind their questions
+_NEAR = 0.2  # counts the nearness of meaning beside a match of every word
 _RANKED = 300  # memories that the neighbours of turns can still bring forward
 _ENOUGH = 2000  # memories with the rarer words: those with none of them need not be ranked
 _TRIES = 4  # words of one question that are looked for otherwise: each costs a look at all words
@@ -52,6 +53,7 @@ class Words:
     whole: float  # the strength of a memory of usual length that has every word once
     is_all: bool = True  # the question is asked of all memories that the index has
     note: str | None = None  # a sentence on the words that were looked for otherwise
+    near: Mapping[int, float] = field(default_factory=dict)  # memories near in meaning
 
 
 def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
@@ -99,7 +101,7 @@ def strengths(
     """Return the keys of the memories that match and pass the test, best first, with their share.
 
     `tables` is the source of the test, the memories `m` first. At least `count` are returned, if
-    there are as many; all without a count.
+    there are as many; all without a count. Memories near in meaning match too.
     """
     match = words.match if words.is_all else owned(view.scopes, words.match)
     source = f"words CROSS JOIN {tables}" if tables else "words"
@@ -111,13 +113,17 @@ def strengths(
     limit = -1 if count is None else max(count, _RANKED if around else 0)
     given = [match, *test.parameters, limit]
     ask = view.index.connection.execute
-    if not around:
+    if not around and not words.near:
         return {key: -rank / words.whole for key, rank in ask(ranked, given)}
     placed = (
         f"SELECT p.memory, -r.rank, p.scope * {_APART} + p.place FROM ({ranked}) r"
         " CROSS JOIN places p ON p.memory = r.key ORDER BY r.rank"
     )
-    rows = ask(placed, given).fetchall()
+    rows = ask(placed, given).fetchall() if words.match else []
+    if words.near:
+        rows = _with_near(view, rows, words, tables, test)
+    if not around:
+        return {key: rank / words.whole for key, rank, _ in rows}
     # Only the best have neighbours, whichever page is asked for; the rest follows as it is.
     best, rest = rows[:_RANKED], rows[_RANKED:]
     found = {key: rank for key, rank, at in best if at is None}
@@ -135,6 +141,26 @@ def strengths(
     ordered = dict(sorted(found.items(), key=lambda item: -item[1]))
     ordered |= {key: rank for key, rank, _ in rest if key not in ordered}
     return {key: strength / words.whole for key, strength in ordered.items()}
+
+
+def _with_near(
+    view: View, rows: Sequence[tuple[int, float, int | None]], words: Words, tables: str, test: Sql
+) -> list[tuple[int, float, int | None]]:
+    """Add the nearness of each memory to its rank; memories that are only near come in."""
+    asked = (
+        f"SELECT p.memory, 0.0, p.scope * {_APART} + p.place FROM json_each(?) w"
+        " CROSS JOIN vectors v ON v.memory = w.value CROSS JOIN places p ON p.memory = w.value"
+    )
+    given = [json.dumps(list(words.near.keys() - {key for key, *_ in rows}))]
+    if tables:
+        asked += f" CROSS JOIN {tables} WHERE m.key = p.memory AND {test.text}"
+        given += test.parameters
+    added = view.index.connection.execute(asked, given).fetchall()
+    share = _NEAR * words.whole
+    every = (
+        (key, rank + share * words.near.get(key, 0.0), at) for key, rank, at in [*rows, *added]
+    )
+    return sorted(every, key=lambda row: -row[1])
 
 
 def _turns_at(view: View, positions: Sequence[int], tables: str, test: Sql) -> dict[int, int]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
+from ..index import meaning
 from ..index.archive import EVICTED, is_away
 from ..index.archive import STATE as ARCHIVED
 from ..index.database import NAMED
@@ -71,9 +72,12 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     is_plain = question.test is None
     terms = known(view, question.terms, text if is_plain else "")
     around = is_plain and len(question.terms) > _LOOKED_UP
+    if is_plain and len(text.split()) > _LOOKED_UP and meaning.is_installed():
+        terms = replace(terms, near=meaning.near(view.index, view.scopes, text, _CANDIDATES))
     found += [item for item in _matching(view, whole, terms, around) if item.key not in named]
     answer = read(view, found[want.offset : want.end])
     answer.note = terms.note
+    answer.by = "words and meaning" if terms.near else "words"
     return answer
 
 
@@ -220,7 +224,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
     Priority, importance and use can change the order of the best by text alone, which are the same
     for every page; the rest follows by its text.
     """
-    if not terms.match:
+    if not terms.match and not terms.near:
         return []
     joined, columns = source(view, by_key=True)
     test, tables = Sql("1"), ""

@@ -54,6 +54,7 @@ class QueryOptions(TypedDict, total=False):
 class Answer(list[Record]):
     """The memories that answer a question, in their order."""
 
+    by: str = "words"  # or "words and meaning", where the extra `semantic` has made vectors
     source: Source = "index"  # or the index and files that it did not know yet, or files alone
     aggregations: dict[str, Any]
     related: list[Record]

@@ -104,6 +104,7 @@ class Index:
         # The contents of this connection's temporary tables, see priorities.py.
         self.rules: object = None
         self.noted: dict[str, Noted] = {}
+        self.vectors: Any = None  # as meaning.py has read them
         self._is_reading = False
         # The identity of each file by scope, as one generation has them.
         self._identities: tuple[int, dict[str, dict[str, tuple[int, ...]]]] | None = None
@@ -218,13 +219,16 @@ class Index:
         return int(row[0])
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Make all changes inside visible together; after an exception, none."""
+    def batch(self, *, is_silent: bool = False) -> Iterator[None]:
+        """Make all changes inside visible together; after an exception, none.
+
+        A silent one leaves the generation, because the files in the index stay as they are.
+        """
         self.begin()
         before = self.connection.total_changes
         try:
             yield
-            if self.connection.total_changes != before:
+            if self.connection.total_changes != before and not is_silent:
                 self.connection.execute(
                     "UPDATE meta SET value = value + 1 WHERE name = 'generation'"
                 )
@@ -352,7 +356,7 @@ class Index:
         # FTS5 has to be told the words that it once took in.
         forget = f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS}"
         ask(f"{forget} FROM memories WHERE key {_THOSE}", went)
-        for table in ("tags", "topics", "refs", "endings", "past", "places"):
+        for table in ("tags", "topics", "refs", "endings", "past", "places", "vectors"):
             ask(f"DELETE FROM {table} WHERE memory {_THOSE}", went)
         ask(f"DELETE FROM memories WHERE key {_THOSE}", went)
         number = self._number(scope, len(entries) - len(gone))

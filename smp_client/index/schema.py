@@ -16,7 +16,7 @@ from ..model.layout import FORMAT_VERSION
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 14 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 15 * 1000 + FORMAT_VERSION
 BUSY_MS = 10_000
 # Derived data: the next scan finds a commit that a power failure lost, so none is synced.
 SETTINGS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
@@ -44,6 +44,7 @@ CREATE INDEX latest_of_type ON memories (type, at, scope);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
 CREATE INDEX memories_by_subject ON memories (subject, at) WHERE subject IS NOT NULL;
 CREATE TABLE scopes (number INTEGER PRIMARY KEY, scope TEXT UNIQUE, memories INTEGER DEFAULT 0);
+CREATE TABLE vectors (memory INTEGER PRIMARY KEY, vector BLOB);
 CREATE TABLE places (memory INTEGER PRIMARY KEY, scope INTEGER, place INTEGER);
 CREATE INDEX places_of_turns ON places (scope, place) WHERE place IS NOT NULL;
 CREATE TABLE tags (

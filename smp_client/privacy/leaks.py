@@ -177,14 +177,9 @@ def _clean(value: dict[str, Value], redaction: Redaction) -> tuple[dict[str, Val
 
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
-    """Note the finds in one step. The generation stays, as no answer changes by this."""
-    index.begin()
-    try:
+    """Note the finds in one step."""
+    with index.batch(is_silent=True):
         index.connection.executemany(change, rows)
-        index.connection.execute("COMMIT")
-    except BaseException:
-        index._roll_back()
-        raise
 
 
 def _said(kinds: Mapping[str, int]) -> str:

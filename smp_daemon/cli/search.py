@@ -53,7 +53,9 @@ def search(call: Call) -> None:
     rows = [_result(memory, record) for record in found]
     if not call.json:
         rows = [{**row, **row.get("explanation", {})} for row in rows]
-    call.table(columns, rows, "No memory matches.")
+    if call.explain:
+        out.tell(f"Searched by {found.by}.", err=True)
+    call.table(columns, rows, f"No memory matches; searched by {found.by}.")
 
 
 def _result(memory: Memory, record: Record) -> dict[str, Any]:

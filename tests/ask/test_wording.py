@@ -158,7 +158,7 @@ def test_the_command_says_it_on_stderr(session: Session) -> None:
     stdout, stderr = ask("scaner", "--json")
     assert stdout.startswith("[")
     assert "scaner" in stderr
-    assert ask("(") == ("", "There is no word to look for in '('.\nNo memory matches.\n")
+    assert ask("(") == ("", "There is no word to look for in '('.\nNo memory matches; searched by words.\n")
     assert ask("(", "--json")[0] == "[]\n"
 
 

@@ -98,7 +98,7 @@ def test_a_word_with_a_dash_is_left_out(root: Path) -> None:
 
 def test_no_result_is_said_beside_the_output(root: Path) -> None:
     done = smp("search", "nowheretobefound", "--root", root)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No memory matches.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No memory matches; searched by words.\n")
     line = ["timeline", "--since", "2020-01-01", "--until", "2020-01-02"]
     assert smp(*line, "--root", root).stderr == "Nothing happened then.\n"
 
