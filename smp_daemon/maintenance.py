@@ -11,12 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-<<<<<<< HEAD
 from smp_client import Memory, SessionNotFound, SMPError
-=======
-from smp_client import Memory, Session, SessionNotFound, SMPError
 from smp_client.index import meaning
->>>>>>> 98956cb (A search also goes by meaning, where the extra semantic is installed: vectors of words from a package, made by the daemon, kept in the index)
 from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import outdated, rebuild
 from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
@@ -58,13 +54,8 @@ class Maintenance:
         self._runs: list[Run] = []  # only the last one goes on; it has interrupted the others
         self._steps: dict[str, Callable[[Run], Iterator[None]]] = {
             SCAN: self._scan, REBUILD: self._rebuild, TIDY: self._tidy, SCRUB: self._scrub,
-<<<<<<< HEAD
             DECAY: self._decay, LIFECYCLE: self._age, ARCHIVE: self._age, PURGE: self._purge,
-            COMPACTION: self._compaction,
-=======
-            DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive,
-            COMPACTION: self._compaction, PURGE: self._purge, MEANING: self._meaning,
->>>>>>> 98956cb (A search also goes by meaning, where the extra semantic is installed: vectors of words from a package, made by the daemon, kept in the index)
+            COMPACTION: self._compaction, MEANING: self._meaning,
         }  # fmt: skip
         self.names = tuple(self._steps)
 
