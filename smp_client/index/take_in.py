@@ -325,10 +325,7 @@ def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -
         value, data, digest = stored(
             archive.as_memory({"archived_at": packed.manifest.at, **facts})
         )
-        yield _entry(
-            archive.ID, archive.TYPE, value, data, digest, text=archive.told(value),
-            topics=tuple(archive.topics_of(value)),
-        )  # fmt: skip
+        yield _entry(archive.ID, archive.TYPE, value, data, digest, text=_words(facts))
         if index is not None:
             project = project_of(facts.get("project"))
             index.note_session(scope, archive.STATE, archive.metadata_of(facts), project)
