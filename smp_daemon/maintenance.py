@@ -185,18 +185,11 @@ class Maintenance:
                 root.memory.tree.unlink(f"{COOKIES}/{cookie}")
         yield
 
-    def _meaning(self, root: Root) -> Iterator[Piece]:
+    def _meaning(self, run: Run) -> Iterator[None]:
         """Make vectors until each memory has one."""
-        made = 1
-
-        def make() -> Outcome:
-            nonlocal made
-            made = 0  # also where it fails
-            made = meaning.make(root.index, VECTORS_AT_ONCE)
-            return Outcome(counts=Counter(vectors=made) if made else Counter())
-
-        while made:
-            yield Piece("", make)
+        while made := meaning.make(run.root.index, VECTORS_AT_ONCE):
+            run.done["vectors"] += made
+            yield
 
     # The passes, session by session.
 
