@@ -149,7 +149,7 @@ class _Choice:
         self._rights = rights
         # More memories of one kind would find no room.
         self._limit = max(_LEAST_PER_KIND, request.budget // _CHARACTERS)
-        self._want = replace(want.also(*rights.conditions), limit=self._limit)
+        self._want = want.also(*rights.conditions)._replace(limit=self._limit)
         self._short = short_names({session_of(scope) for scope in view.scopes} - {GLOBAL})
         self._seen: set[str] = set()  # texts that stand on the page already
         asked = "SELECT scope, json_extract(metadata, '$.context.project_name') FROM sessions"
@@ -163,11 +163,11 @@ class _Choice:
         }  # fmt: skip
         afar = [scope for scope in view.scopes if session_of(scope) in self._afar]
         near = [scope for scope in view.scopes if session_of(scope) not in self._afar]
-        self._view = replace(view, scopes=tuple(near))
+        self._view = view.of(near)
         self._topic = relevant.bearing(self._view, request.topic)
         matches = self._matching(self._view, _MATCHES)
         self._matches = {_key(record): record for record in matches}
-        far = replace(view, scopes=tuple(afar))
+        far = view.of(afar)
         self._from_afar = self._matching(far, _MATCHES_FROM_AFAR) if afar else []
 
     def sections(self) -> list[Section]:
@@ -213,7 +213,7 @@ class _Choice:
             asked = f"SELECT m.key FROM memories m WHERE {condition} ORDER BY {order} DESC LIMIT ?"  # noqa: S608
             rows = self._view.index.connection.execute(asked, (*given, 2 * self._limit))
             keys += [key for (key,) in rows]
-        return replace(of_keys(keys, self._want), limit=self._limit)
+        return of_keys(keys, self._want)._replace(limit=self._limit)
 
     def name(self, record: Record | None) -> str:
         """Return the id by which the memory is looked up, with its session if that is another."""
@@ -227,7 +227,7 @@ class _Choice:
         """Return the memories of the shown kinds that no longer hold, each with the reason."""
         kinds = one_of("m.type", ["decision", "finding", "preference"])
         ended = Sql(f"NOT ({holds().text})", holds().parameters)
-        found = find(self._view, replace(self._want.also(kinds, ended), order=NEWEST))
+        found = find(self._view, self._want.also(kinds, ended)._replace(order=NEWEST))
         return [
             (self.name(one), ", ".join(mark for mark in one.marks if mark not in AWAY))
             for one in found
@@ -255,7 +255,7 @@ class _Choice:
         agent = self._request.agent
         mine = Sql("m.id = ?", (agent,)) if agent else Sql(f"m.scope NOT IN ({_IN_PARTY})")
         want = self._want.also(one_of("m.type", ["agent_state"]), mine)
-        found = find(self._view, replace(want, order=NEWEST))
+        found = find(self._view, want._replace(order=NEWEST))
         found.sort(key=lambda record: record.session != self._request.session)
         latest: dict[str, Record] = {}
         for record in found:
@@ -279,10 +279,10 @@ class _Choice:
 
     def _turns(self) -> list[Record]:
         """Return the latest turns, newest first: of this session, else of the last that has any."""
-        want = replace(self._want.also(one_of("m.type", [TURN.name])), order=NEWEST, limit=_TURNS)
+        want = self._want.also(one_of("m.type", [TURN.name]))._replace(order=NEWEST, limit=_TURNS)
         session = self._request.session
         found = find(self._view, want.also(Sql("m.scope = ?", (session,)))) if session else []
-        if not found and (latest := find(self._view, replace(want, limit=1))):
+        if not found and (latest := find(self._view, want._replace(limit=1))):
             last = latest[0].session
             found = find(self._view, want.also(one_of("m.scope", [last, archived_scope(last)])))
         return list(found)
@@ -303,7 +303,7 @@ class _Choice:
         if not self._request.task:
             return []
         kinds = one_of("m.type", ["decision", "finding", "learning", "pattern"])
-        want = replace(self._want.also(kinds, holds()), limit=2 * self._limit, min_relevance=least)
+        want = self._want.also(kinds, holds())._replace(limit=2 * self._limit, min_relevance=least)
         return list(similar(view, want, self._request.task))
 
     def _afar_of(self, *types: str) -> list[Record]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..ask.argument import sayable
@@ -42,7 +41,7 @@ def about(
     found: dict[int, Ranked] = {}
     for condition in topic:
         has_keys = condition.text != _GENERAL
-        some = replace(want.also(condition), offset=0, limit=want.end, has_keys=has_keys)
+        some = want.also(condition)._replace(offset=0, limit=want.end, has_keys=has_keys)
         for item in ranked(view, some):
             found.setdefault(item.key, item)
     return read(view, list(found.values())[want.offset : want.end])
@@ -78,8 +77,8 @@ def findings(
         want = want.also(holds())
     if topic is None:
         worst = want.order or f"{RANK}, score DESC, {NEWEST}"
-        return about(view, replace(want, order=worst), ["finding"])
-    found = about(view, replace(want, limit=None, offset=0), ["finding"], topic)
+        return about(view, want._replace(order=worst), ["finding"])
+    found = about(view, want._replace(limit=None, offset=0), ["finding"], topic)
     found.sort(key=lambda record: rank(record.data.get("severity")))
     return Answer(found[want.offset : want.end])
 
@@ -100,11 +99,11 @@ def preferences(
     words = " ".join(f"WHEN '{word}' THEN {at}" for at, word in enumerate(_CONFIDENCE))
     sure = f"CASE json_extract(m.data, '$.confidence') {words} ELSE {len(_CONFIDENCE)} END"
     order = f"{sure}, m.scope = '{GLOBAL}', {want.order or f'score DESC, {NEWEST}'}"
-    want = replace(want.also(here), order=order)
+    want = want.also(here)._replace(order=order)
     if topic is None:
         return about(view, want, ["preference"])
     wider = [*topic, *([Sql(_GENERAL)] if all else [])]
-    found = about(view, replace(want, limit=None, offset=0), ["preference"], wider)
+    found = about(view, want._replace(limit=None, offset=0), ["preference"], wider)
     confidences = {word: at for at, word in enumerate(_CONFIDENCE)}
     found.sort(
         key=lambda record: (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..ask.argument import shown
@@ -74,7 +74,7 @@ class Item:
             return relevant.preferences(view, want, topic, project, all=False)
         if self.kind == "findings":
             return relevant.findings(view, want, unresolved_only=False)
-        return find(view, replace(want, order="m.start" if self.kind == "conversation" else None))
+        return find(view, want._replace(order="m.start" if self.kind == "conversation" else None))
 
     def visible(self, view: View) -> Sql:
         """Return the condition that the memories of the item meet."""

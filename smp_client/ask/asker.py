@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..disk import access
 from ..disk.policy import Published
@@ -31,8 +30,7 @@ T = TypeVar("T")
 _WOKEN_AT_ONCE = 8  # each costs a file that is made durable; the next pass sees the others
 
 
-@dataclass(frozen=True)
-class Asker:
+class Asker(NamedTuple):
     fresh: Fresh
     readings: access.Readings
     published: Published
@@ -113,7 +111,7 @@ def _of_project(view: View, project: str | None) -> View:
     rows = view.index.connection.execute(asked, (project_of(sayable(project)),))
     others = {session_of(scope) for (scope,) in rows}
     scopes = tuple(scope for scope in view.scopes if session_of(scope) not in others)
-    return replace(view, scopes=scopes)
+    return view.of(scopes)
 
 
 def _resting(view: View, sessions: Sequence[str]) -> list[str]:

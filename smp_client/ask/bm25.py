@@ -14,8 +14,8 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..index.database import owner_word
 from ..index.sql import Sql
@@ -45,15 +45,14 @@ _CLOSE_CAP = 5  # stems that one word may be meant for
 _SPLIT_CAP = 30  # letters of two words written as one
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """The terms of a question as the index knows them."""
 
     match: str  # for FTS5; empty where no memory has any of them
     whole: float  # the strength of a memory of usual length that has every word once
     is_all: bool = True  # the question is asked of all memories that the index has
     note: str | None = None  # a sentence on the words that were looked for otherwise
-    near: Mapping[int, float] = field(default_factory=dict)  # memories near in meaning
+    near: Mapping[int, float] = MappingProxyType({})  # memories near in meaning
 
 
 def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
@@ -72,7 +71,7 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
             for match in (_begun(term.word), _close(connection, term.word)):
                 if match and not count and _count(connection, owned(view.scopes, match)):
                     count = _count(connection, match)
-                    term = replace(term, match=match)
+                    term = term._replace(match=match)
                     others.append(term.word)
         if count:
             found.append((count, term))

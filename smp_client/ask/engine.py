@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
@@ -60,7 +59,7 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if not question.terms or (question.test is not None and question.test.is_open):
         return read(view, ranked(view, want))
     # From the beginning, so that every page is one of the same whole.
-    whole = replace(want, offset=0, limit=want.end)
+    whole = want._replace(offset=0, limit=want.end)
     found: list[Ranked] = []
     names = _ID.findall(text)[:_NAMED_CAP] if " " in text.strip() else [text.strip()]
     if names:  # memories that the text names by their ids come first
@@ -73,7 +72,7 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     terms = known(view, question.terms, text if is_plain else "")
     around = is_plain and len(question.terms) > _LOOKED_UP
     if is_plain and len(text.split()) > _LOOKED_UP and meaning.is_installed():
-        terms = replace(terms, near=meaning.near(view.index, view.scopes, text, _CANDIDATES))
+        terms = terms._replace(near=meaning.near(view.index, view.scopes, text, _CANDIDATES))
     found += [item for item in _matching(view, whole, terms, around) if item.key not in named]
     answer = read(view, found[want.offset : want.end])
     answer.note = terms.note
@@ -99,7 +98,7 @@ def scope_of(record: Record) -> str:
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """Return the memories of a topic or one below it, and turns that say it or refer to such."""
-    return read(view, ranked(view, replace(want, has_keys=True).also(is_about(view, topic))))
+    return read(view, ranked(view, want._replace(has_keys=True).also(is_about(view, topic))))
 
 
 def is_about(view: View, topic: str) -> Sql:
@@ -144,7 +143,7 @@ def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
     """Return those of these ids that are wanted, in no order."""
     these = (scope, json.dumps(list(ids)))
     named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", these)
-    return read(view, ranked(view, replace(want, limit=None, offset=0, order=None).also(named)))
+    return read(view, ranked(view, want._replace(limit=None, offset=0, order=None).also(named)))
 
 
 def read(view: View, found: Sequence[Ranked]) -> Answer:
@@ -229,8 +228,8 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
     joined, columns = source(view, by_key=True)
     test, tables = Sql("1"), ""
     is_part = len(view.scopes) > 1 and not terms.is_all
-    if want != replace(Wanted(), order=want.order, limit=want.limit, offset=want.offset) or is_part:
-        condition, given = where(view, replace(want, has_keys=True))
+    if want != Wanted()._replace(order=want.order, limit=want.limit, offset=want.offset) or is_part:
+        condition, given = where(view, want._replace(has_keys=True))
         tables = "memories m"
         if want.min_priority is not None:
             condition += f" AND {columns.priority} >= {float(want.min_priority)}"

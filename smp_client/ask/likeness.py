@@ -7,7 +7,6 @@ Nothing is merged. A writer asks by `Record.same_as` or `Record.similar`: a writ
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,7 +72,7 @@ def neighbours(view: View, record: Record) -> Neighbours:
     scopes = {GLOBAL}
     if record.session != GLOBAL:
         scopes |= set(project_scopes(view.index, record.session))
-    of_project = replace(view, scopes=tuple(scope for scope in view.scopes if scope in scopes))
+    of_project = view.of(scope for scope in view.scopes if scope in scopes)
     want = Wanted((one_of("m.type", [record.type]), holds()), limit=_CANDIDATES)
     own = said(record.text)
     found = [

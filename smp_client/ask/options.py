@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 from ..index.fresh import Source
 from ..index.sql import Sql
@@ -67,8 +66,7 @@ class Answer(list[Record]):
         self.related = []
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """Which memories are wanted, in which order, and how many."""
 
     conditions: tuple[Sql, ...] = ()
@@ -87,7 +85,7 @@ class Wanted:
         return None if self.limit is None else self.offset + self.limit
 
     def also(self, *conditions: Sql) -> Wanted:
-        return replace(self, conditions=(*self.conditions, *conditions))
+        return self._replace(conditions=(*self.conditions, *conditions))
 
 
 def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:

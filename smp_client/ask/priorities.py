@@ -7,8 +7,7 @@ last written. They are filled before a question, and only with changes since the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import takewhile
 from typing import NamedTuple
@@ -39,15 +38,18 @@ _NOTHING_READ = Noted()
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
 
 
-@dataclass(frozen=True)
 class View:
     """The index that a question is asked of, some of its scopes, and the rules of now."""
 
-    index: Index
-    scopes: tuple[str, ...]
-    now: datetime
-    policy: Policy
-    weights: Weights
+    def __init__(
+        self, index: Index, scopes: Iterable[str], now: datetime, policy: Policy, weights: Weights
+    ) -> None:
+        self.index, self.scopes = index, tuple(scopes)
+        self.now, self.policy, self.weights = now, policy, weights
+
+    def of(self, scopes: Iterable[str]) -> View:
+        """Return this view of some of its scopes."""
+        return View(self.index, scopes, self.now, self.policy, self.weights)
 
     @property
     def together(self) -> str | tuple[str, ...]:

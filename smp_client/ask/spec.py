@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -108,7 +108,7 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     if not {"priority", "decay.priority"} & {*fields}:
         table = "FROM memories m"
     chosen = [_COLUMNS.get(field, ("m.data",))[0] or columns.priority for field in fields]
-    condition, given = where(view, replace(want, limit=None, tags=tags))
+    condition, given = where(view, want._replace(limit=None, tags=tags))
     rows = view.index.connection.execute(
         f"SELECT {', '.join(['m.key', *chosen])} {table} WHERE {condition} ORDER BY {NEWEST}", given
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -61,8 +60,7 @@ _QUOTES = str.maketrans(dict.fromkeys("“”„‟", '"'))
 _UNSAYABLE = re.compile('["\x00\ud800-\udfff]')
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """A word or phrase that is looked for, and how FTS5 finds it."""
 
     word: str  # in lower case

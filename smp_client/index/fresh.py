@@ -16,8 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ..disk import journal
 from ..disk.locks import NO_PATIENCE, lock
@@ -45,8 +44,7 @@ _UNUSABLE = (
 _REFUSED = (LockTimeout, OSError, SMPError, sqlite3.OperationalError)
 
 
-@dataclass(frozen=True)
-class Question(Generic[T]):
+class Question(NamedTuple, Generic[T]):
     """A question about some scopes, or about some files of these.
 
     `prepare` runs before it is asked, outside of any transaction: temporary tables then stay.
