@@ -219,12 +219,14 @@ class Maintenance:
         memory, index = run.root.hasty_memory, run.root.index
         if memory.options.retention.by_type_days:
             yield from run.each(_sessions(memory), lambda name: retain(memory._session(name)))
-        plan = purge.planned(memory, dry_run=False)
-        run.add("", Outcome(problems=list(plan.problems)))
+        problems: list[str] = []
+        decided = purge.planned(memory, problems)
+        run.add("", Outcome(problems=problems))
         # With none, at last: the locks and temporaries that an earlier purge has left.
-        going: dict[str, list[purge.Decision]] = {}
-        for decision in plan.going:
-            going.setdefault(decision.doomed.session, []).append(decision)
+        going: dict[str, list[purge.Doomed]] = {}
+        for one in decided:
+            if one.goes:
+                going.setdefault(one.session, []).append(one)
 
         def destroy(name: str) -> Outcome:
             decisions = going.get(name, [])

@@ -8,11 +8,11 @@ and lists where others wrote the same words.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..change.change import Request, apply
 from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, place_of
@@ -63,6 +63,8 @@ class Doomed:
     items: tuple[Item, ...] = ()  # the memories that are meant; none for a whole session
     size_bytes: int = 0
     batch: str = ""
+    goes: bool = False
+    reason: str = ""
 
     @property
     def is_session(self) -> bool:
@@ -73,40 +75,21 @@ class Doomed:
         """The name under which the ledger knows it. Another deadline makes it another."""
         return f"{self.path} {render_time(self.deadline)}"
 
-
-class Decision(NamedTuple):
-    """Whether a bundle, or some memories in it, go, and why."""
-
-    doomed: Doomed
-    purge: bool
-    reason: str
-
-    def as_action(self) -> Action:
-        one = self.doomed
-        if one.is_session:
-            return Action(one.session, "purge_session", (one.session,), self.reason, one.size_bytes)
-        ids, kinds = zip(*((item.id, type_of(item.type)) for item in one.items), strict=True)
-        size = sum(item.length for item in one.items)
-        return Action(one.session, "purge_memories", ids, self.reason, size, kinds=kinds)
-
-
-@dataclass(frozen=True)
-class PurgePlan:
-    """Every deleted bundle, and whether it goes."""
-
-    decisions: Sequence[Decision] = ()
-    problems: Sequence[str] = ()
-
     @property
-    def going(self) -> list[Decision]:
-        return [decision for decision in self.decisions if decision.purge]
+    def action(self) -> Action:
+        if self.is_session:
+            about = (self.session, "purge_session", (self.session,))
+            return Action(*about, self.reason, self.size_bytes)
+        ids, kinds = zip(*((item.id, type_of(item.type)) for item in self.items), strict=True)
+        size = sum(item.length for item in self.items)
+        return Action(self.session, "purge_memories", ids, self.reason, size, kinds=kinds)
 
 
 def plan(
-    doomed: Sequence[Doomed], ledger: overdue.Ledger, now: datetime, *, force: bool = False
-) -> list[Decision]:
+    doomed: Iterable[Doomed], ledger: overdue.Ledger, now: datetime, *, force: bool = False
+) -> list[Doomed]:
     """Decide about every deleted bundle. With force, a person confirms the clock."""
-    decided: list[Decision] = []
+    decided: list[Doomed] = []
     for one in doomed:
         until, waited_s = render_time(one.deadline), ledger.waited_s(overdue.DELETED, one.key)
         goes, days = waited_s >= overdue.WAIT_S, (overdue.WAIT_S - waited_s) / 86_400
@@ -117,10 +100,10 @@ def plan(
             goes, reason = True, f"it is overdue since {until}; confirmed with --force"
         elif not goes:
             reason = f"it is overdue since {until}; it is kept for {days:.1f} days of uptime more"
-        decided.append(Decision(one, goes, reason))
-    whole = {one.doomed.session for one in decided if one.purge and one.doomed.is_session}
+        decided.append(replace(one, goes=goes, reason=reason))
+    whole = {one.session for one in decided if one.goes and one.is_session}
     # Memories that were deleted one by one go with their session.
-    return [one for one in decided if one.doomed.is_session or one.doomed.session not in whole]
+    return [one for one in decided if one.is_session or one.session not in whole]
 
 
 def doomed_of(memory: Memory, name: str, problems: list[str]) -> Iterator[Doomed]:
@@ -152,29 +135,36 @@ def _size(tree: Tree, directory: str) -> int:
 # The two ways to a purge: by the deadline, and at once.
 
 
-def planned(memory: Memory, *, force: bool = False, dry_run: bool = True) -> PurgePlan:
+def planned(
+    memory: Memory, problems: list[str], *, force: bool = False, dry_run: bool = False
+) -> list[Doomed]:
     """Return the plan of now. Unless it is for show, the ledger notes the overdue bundles."""
     memory.require()
-    now, problems = memory.options.clock(), list[str]()
+    now = memory.options.clock()
     if not memory.tree.exists(MARKER):
-        return PurgePlan(problems=[_NO_MARKER])
+        problems.append(_NO_MARKER)
+        return []
     names = memory.tree.directories(DELETED)
     doomed = [one for name in names for one in doomed_of(memory, name, problems)]
     keys = [one.key for one in doomed if one.deadline <= now]
     ledger = overdue.look(memory, overdue.DELETED, keys, dry_run=dry_run)
-    return PurgePlan(plan(doomed, ledger, now, force=force), problems)
+    return plan(doomed, ledger, now, force=force)
 
 
 def purge(
     memory: Memory, *, dry_run: bool = False, force: bool = False, by: str = "user"
 ) -> Outcome:
-    """Destroy everything that is due."""
-    decided = planned(memory, force=force, dry_run=dry_run)
-    outcome = Outcome(problems=[*decided.problems], dry_run=dry_run)
+    """Destroy everything that is due. A note names what is overdue and kept all the same."""
+    outcome = Outcome(dry_run=dry_run)
+    decided = planned(memory, outcome.problems, force=force, dry_run=dry_run)
+    going = [one for one in decided if one.goes]
     if dry_run:
-        outcome.actions += [one.as_action() for one in decided.going]
+        outcome.actions += [one.action for one in going]
     else:
-        outcome.add(carry_out(memory, decided.going, by=by))
+        outcome.add(carry_out(memory, going, by=by))
+    for one in decided:
+        if not one.goes and one.deadline <= memory.options.clock():
+            outcome.notes.append(f"{one.path}: {one.reason}")
     return outcome
 
 
@@ -203,11 +193,11 @@ def purge_now(
         meant = _memories_now(memory, name or "", tuple(dict.fromkeys(several(ids))), by, outcome)
     else:
         meant = [_session_now(memory, check_session_id(name or ""), by, outcome)]
-    decisions = [Decision(one, True, _ASKED_FOR) for one in meant]
+    meant = [replace(one, goes=True, reason=_ASKED_FOR) for one in meant]
     if dry_run:
-        outcome.actions += [one.as_action() for one in decisions]
+        outcome.actions += [one.action for one in meant]
         return outcome
-    outcome.add(carry_out(memory, decisions, by=by))
+    outcome.add(carry_out(memory, meant, by=by))
     if outcome.actions and (backups := memory.root.parent / layout.BACKUP).is_dir():
         note = f"{backups} holds imported files as they were then, also purged memories;"
         outcome.notes.append(f"{note} remove it when you can.")
@@ -283,7 +273,7 @@ def _await_closed(memory: Memory, name: str) -> list[str]:
 
 
 def carry_out(
-    memory: Memory, going: Sequence[Decision], *, by: str, index: Index | None = None
+    memory: Memory, going: Sequence[Doomed], *, by: str, index: Index | None = None
 ) -> Outcome:
     """Destroy one after the other; one that fails stops no other. Then clean the index.
 
@@ -303,8 +293,7 @@ def carry_out(
             whole_session=one.is_session or None, at_once=now < one.deadline or None,
         )  # fmt: skip
 
-    for decision in going:
-        one = decision.doomed
+    for one in going:
         scope = memory._scope(one.session)
         try:
             with scope.undisturbed("purging"):
@@ -314,7 +303,7 @@ def carry_out(
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{one.session}: not purged: {error}")
             continue
-        outcome.actions.append(decision.as_action())
+        outcome.actions.append(one.action)
         # Of a memory that was anonymised most words stay on purpose.
         words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
     try:

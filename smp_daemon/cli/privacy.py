@@ -152,13 +152,6 @@ def purge(call: Call) -> None:
     if call.now or call.force:
         call.ask(do, "Destroy {} for good? Nothing brings it back.")
     outcome = do(call.dry_run)
-    if not call.now:
-        from smp_client.passes.purge import planned
-
-        outcome.notes += [f"{one.session} keeps {out.listed(one.about)}: {one.reason}"
-                          for decision in planned(memory, force=call.force).decisions
-                          if not decision.purge and (one := decision.as_action())
-                          and "overdue" in one.reason]  # fmt: skip
     call.finish(outcome, nothing="Nothing is due; smp restore --list shows what waits.")
 
 

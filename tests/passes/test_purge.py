@@ -104,21 +104,21 @@ def test_a_bundle_goes_that_was_seen_overdue_for_long_enough() -> None:
     """With force, a person confirms the clock; the deadline holds all the same."""
     old, _, young = every = doomed("old", 38), doomed("new", 31), doomed("young", 29)
     found = plan(every, waited(6.5, old), NOW)
-    assert [(one.purge, one.reason) for one in found] == [
+    assert [(one.goes, one.reason) for one in found] == [
         (True, "it could be restored until 2026-05-24T12:00:00Z"),
         (False, "it is overdue since 2026-05-31T12:00:00Z;"
                 " it is kept for 6.0 days of uptime more"),
         (False, "it can be restored until 2026-06-02T12:00:00Z"),
     ]  # fmt: skip
-    assert not any(one.purge for one in plan(every, waited(5.9, old, young), NOW))
+    assert not any(one.goes for one in plan(every, waited(5.9, old, young), NOW))
     forced = plan(every, Ledger(), NOW, force=True)
-    assert [one.purge for one in forced] == [True, True, False]
+    assert [one.goes for one in forced] == [True, True, False]
 
 
 def test_memories_have_deadlines_of_their_own_and_go_with_their_session() -> None:
     every = (doomed("a", 38), doomed("a", 3, "DEC-001"), doomed("b", 38, "DEC-001", "DEC-002"),
              doomed("b", 3, "DEC-003"))  # fmt: skip
-    found = {one.as_action().about: one.purge for one in plan(every, waited(7, *every), NOW)}
+    found = {one.action.about: one.goes for one in plan(every, waited(7, *every), NOW)}
     assert found == {("a",): True, ("DEC-001", "DEC-002"): True, ("DEC-003",): False}
 
 
