@@ -118,7 +118,7 @@ BUDGETS = {
     "smp_client/privacy": 1_094,
     "smp_client/change": 1_880,
     "smp_client/ask": 2_272,
-    "smp_client/index": 2_579,
+    "smp_client/index": 2_547,
     "smp_client/disk": 3_146,
     "smp_client/text": 1_743,
     "smp_client/redaction": 963,

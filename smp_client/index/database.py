@@ -304,13 +304,6 @@ class Index:
         """Return the ids that several records of one file have, with the file and their number."""
         return self.connection.execute(_DOUBLES, (scope,)).fetchall()
 
-    def has_any(self, scope: str, file: str, ids: Iterable[str]) -> bool:
-        """Return whether the file has a memory with one of these ids."""
-        # With a plus SQLite goes by the id, which few memories have, and not through the file.
-        asked = "SELECT 1 FROM memories WHERE scope = ? AND id = ? AND +file = ?"
-        rows = (self.connection.execute(asked, (scope, one, file)).fetchone() for one in ids)
-        return any(rows)
-
     def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> tuple[int, list[str]]:
         """Make the memories of a file these, and touch only those that differ.
 
@@ -416,8 +409,7 @@ class Index:
             self.connection.execute(
                 "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", row
             )
-            self._judge_project(scope)
-            self._tell_session(scope, metadata)
+            self._retell(scope, metadata)
 
     def forget_session(self, scope: str) -> None:
         for _, file in self.files(scope):
@@ -426,17 +418,13 @@ class Index:
 
     def forget_metadata(self, scope: str) -> None:
         self.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
-        self._judge_project(scope)
-        self._tell_session(scope, {})
+        self._retell(scope, {})
 
-    def _tell_session(self, scope: str, metadata: dict[str, Any]) -> None:
-        """Note the topics of a session itself, with the time at which it began."""
+    def _retell(self, scope: str, metadata: dict[str, Any]) -> None:
+        """Note the topics of a session itself, and judge preferences: each is of a project."""
         created, key = time_of(metadata.get("created_at")), -self._number(scope, 0)
         at = microseconds(created) if created else None
         tell(self.connection, scope, [key], [(SESSION, at, "", key, of_session(metadata))], ())
-
-    def _judge_project(self, scope: str) -> None:
-        """Judge the preferences of a scope anew: each replaces others of its project only."""
         asked = "SELECT DISTINCT subject FROM memories WHERE scope = ? AND subject > ''"
         if subjects := [subject for (subject,) in self.connection.execute(asked, (scope,))]:
             judge(self.connection, (), (), subjects)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -31,27 +30,18 @@ if TYPE_CHECKING:
 
 Request = Literal["sync", "reindex", "scrub"]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
-_SILENT_S = 2.0  # before the caller learns whom it waits for
 _PENDING = "The index may still hold words of what was removed, because {}: it is tried again."
 _OWN = ".smp"
 
 
-def bring_up_to_date(
-    memory: Memory,
-    request: Request = "sync",
-    timeout_s: float = 30.0,
-    waits: Callable[[str], None] = lambda _: None,
-) -> str:
-    """Take everything on disk into the index. Return who did it: `daemon` or `here`.
-
-    `waits` is called once with the daemon's name, where it has not answered after two seconds.
-    """
+def bring_up_to_date(memory: Memory, request: Request = "sync", timeout_s: float = 30.0) -> str:
+    """Take everything on disk into the index. Return who did it: `daemon` or `here`."""
     memory.require()
     memory.create()
     deadline = time.monotonic() + timeout_s
     while True:
         if holder(memory.tree, LEAD_SCOPE, LEAD) is not None:
-            if _ask_daemon(memory, request, deadline, waits):
+            if _ask_daemon(memory, request, deadline):
                 return "daemon"
             continue
         # A daemon that takes the lead just now is asked instead.
@@ -71,26 +61,19 @@ def bring_up_to_date(
             return "here"
 
 
-def _ask_daemon(
-    memory: Memory, request: Request, deadline: float, waits: Callable[[str], None]
-) -> bool:
+def _ask_daemon(memory: Memory, request: Request, deadline: float) -> bool:
     """Return whether the daemon answered; it did not where it died before."""
     cookie = f"{COOKIES}/{request}-{os.urandom(16).hex()}"
     memory.tree.make_directory(COOKIES)
     memory.tree.create_cookie(cookie)
-    pause, is_silent, said_at = _FIRST_PAUSE_S, True, time.monotonic() + _SILENT_S
+    pause = _FIRST_PAUSE_S
     while memory.tree.exists(cookie):
         if time.monotonic() > deadline:
             memory.tree.unlink(cookie)
             raise NotInTime(f"The daemon of {memory.root} did not finish the {request} in time.")
-        if pause >= _LONGEST_PAUSE_S:
-            leader = holder(memory.tree, LEAD_SCOPE, LEAD)
-            if leader is None:
-                memory.tree.unlink(cookie)
-                return False
-            if is_silent and time.monotonic() > said_at:
-                is_silent = False
-                waits(leader)
+        if pause >= _LONGEST_PAUSE_S and holder(memory.tree, LEAD_SCOPE, LEAD) is None:
+            memory.tree.unlink(cookie)
+            return False
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
     return True

@@ -224,11 +224,10 @@ def _take_in(
     if kind := kinds_of(scope).get(file):
         form, tail = format_of(kind), _parse_grown(kind, content, known)
         if known and tail is not None:
-            entries = _entries(kind, tail)
-            if not index.has_any(scope, file, (entry.id for entry in entries)):
-                index.add(scope, file, entries)
-                index.note_file(scope, file, state._replace(indent=known.indent))
-                return Refreshed(len(entries), 0, len(content) - known.size)
+            grown = _entries(kind, tail)
+            index.add(scope, file, grown)
+            index.note_file(scope, file, state._replace(indent=known.indent))
+            return Refreshed(len(grown), 0, len(content) - known.size)
         found = form.parse(content)
         # A list that is not at the end of its file, or has a bad record, is parsed whole each time.
         bad = len(found.bad) + sum(not record.has_id for record in found.records)

@@ -80,10 +80,7 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
     from smp_client import Memory
     from smp_client.index.sync import bring_up_to_date
 
-    def waits(leader: str) -> None:
-        out.tell(f"waiting for the daemon ({leader}), at most {call.timeout:g} s", err=True)
-
-    done_by = bring_up_to_date(Memory(call.root), request, call.timeout, waits)
+    done_by = bring_up_to_date(Memory(call.root), request, call.timeout)
     who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
     call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
 

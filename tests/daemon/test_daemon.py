@@ -18,7 +18,6 @@ import pytest
 import yaml
 from daemons import (
     PATIENCE_S,
-    SMP,
     Daemon,
     index_contents,
     no_hang,
@@ -223,22 +222,6 @@ def test_status_tells_up_down_killed_and_hung(memory: Memory, tmp_path: Path) ->
         wait_for_health(memory, "ok")
         daemon.kill()
         assert smp("status", "--root", memory.root).returncode == 2
-
-
-def test_sync_says_for_whom_it_waits(memory: Memory, daemon: Daemon) -> None:
-    """On stderr, once, while the daemon stands still; and it goes on as soon as the daemon does."""
-    memory.create_session(id="s")
-    assert smp("sync", "--root", memory.root).stderr == ""
-    daemon.pause()
-    command = [*SMP, "sync", "--root", str(memory.root), "--timeout", str(PATIENCE_S)]
-    pipe = subprocess.PIPE
-    waiting = subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe)
-    assert waiting.stderr is not None
-    said = waiting.stderr.readline()
-    assert said.startswith(f"waiting for the daemon (pid {daemon.process.pid}")
-    daemon.process.send_signal(signal.SIGCONT)
-    out, further = waiting.communicate(timeout=PATIENCE_S)
-    assert (waiting.returncode, out, further) == (0, "sync done, by the daemon\n", "")
 
 
 def test_sync_and_reindex_work_without_a_daemon(memory: Memory) -> None:
