@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, running, status, wait_until
+from daemons import Daemon, running, wait_until
 from derived_rows import contents
 
 from smp_client import Memory, Redaction, TookTooLong
@@ -120,7 +120,7 @@ def test_an_error_that_nobody_thought_of_costs_one_file(
     session.record_finding("OAuth is slow", discovered_by="a", severity="low")
     from smp_client.index import take_in as indexing
 
-    real = indexing.entry_of
+    real = indexing._entry_of
 
     def broken(kind: Kind, *more: Any) -> Any:
         if kind.name == "finding":
@@ -128,7 +128,7 @@ def test_an_error_that_nobody_thought_of_costs_one_file(
         return real(kind, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(indexing, "entry_of", broken)
+        patch.setattr(indexing, "_entry_of", broken)
         assert [record.id for record in memory.search("oauth")] == ["DEC-001"]
         assert ["a bug" in problem for problem in index_problems(memory)] == [True]
 
@@ -147,39 +147,3 @@ def test_an_own_pattern_that_hangs_is_given_up(
     assert Redaction(patterns=(("bad", SLOW),)).spotted({"decision": "a" * 60 + "!"}) == {
         "not_searched": 1
     }
-
-
-def test_the_daemon_outlives_a_drop_that_nobody_thought_of(tmp_path: Path) -> None:
-    """Deep, broken and strange drops are rejected with a note; others and other sessions are taken
-    in."""
-    root = tmp_path / "sessions"
-    memory = Memory(root)
-    for name in ("s1", "s2"):
-        memory.create_session(id=name)
-    inbox = root / "active/s1/inbox"
-    hostile = {
-        "deep.yaml": "[" * 30_000, "deep.json": "[" * 30_000, "bomb.yaml": "a: &a [x]\nb: *a\n",
-        "number.json": '{"type": 1e999}',
-        "list.yaml": "- a\n- b\n", "type.yaml": "type: [finding]\nfinding: x\n",
-        "nan.yaml": "type: finding\nfinding: .nan\n",
-        "surrogate.json": '{"type": "decision", "decision": "\\ud800", "made_by": "a"}',
-        "empty.yaml": "", "null.json": "null",
-        "keys.yaml": "? [a]\n: b\n", "update.yaml": "update: {a: b}\n",
-        "resolve.json": '{"resolve": ["FIND-001"]}',
-    }  # fmt: skip
-    for name, text in hostile.items():
-        (inbox / name).write_text(text)
-    (root / "active/s2/inbox/good.yaml").write_text(
-        "type: decision\ndecision: Use OAuth\nmade_by: a\n"
-    )
-    with running(root, log=tmp_path / "log") as daemon:
-        wait_until(lambda: memory.session("s2").records("decision"), "the good drop")
-        wait_until(
-            lambda: not [path for path in inbox.iterdir() if path.is_file()], "an empty inbox"
-        )
-        assert daemon.process.poll() is None
-        assert status(root)["pid"]
-    rejected = {
-        path.name for path in (inbox / "rejected").iterdir() if not path.name.endswith(".why.md")
-    }
-    assert rejected == set(hostile)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,68 +14,33 @@ from smp_client import MemoryNotFound, Session
 from smp_client.model.record import TURN
 from smp_client.text import markdown
 from smp_client.text.edits import Edit, edited
-from smp_client.text.fingerprint import hash_of
 from smp_client.text.markdown import Conversation
 from smp_client.text.values import Value
 
 HEADER = b"# Conversation History\n**Session:** s1\n**Format-Version:** 1\n\n---\n\n"
-UNREAD: dict[str, Value] = {
-    "priority": 1.0,
-    "last_accessed": "2026-01-11T14:30:00Z",
-    "access_count": 0,
-    "base_priority": 1.0,
-}
-
+AT = "2026-01-11T14:30:00Z"
+UNREAD: dict[str, Value] = {"priority": 1.0, "last_accessed": AT, "access_count": 0, "base_priority": 1.0}  # fmt: skip
+DECAYS = st.just(UNREAD) | st.dictionaries(keys, nested, max_size=2)
+NAMES = ("type", "tags", "memory_refs", "pinned", "Type")
 turns_of_ours = st.fixed_dictionaries(
-    {
-        "speaker": texts,
-        "content": texts,
-        "decay": st.just(UNREAD) | st.dictionaries(keys, nested, max_size=2),
-    },
-    optional={
-        "type": nested,
-        "tags": nested,
-        "memory_refs": nested,
-        "pinned": nested,
-        "Type": nested,
-        "fields": texts,
-    },
+    {"speaker": texts, "content": texts, "decay": DECAYS},
+    optional={**dict.fromkeys(NAMES, nested), "fields": texts},
 )
 
 
 def turn(number: int, **fields: Any) -> dict[str, Value]:
-    head: dict[str, Value] = {
-        "id": f"turn-{number}",
-        "turn": number,
-        "timestamp": "2026-01-11T14:30:00Z",
-    }
-    return {
-        **head,
-        "speaker": "ann",
-        "type": "message",
-        "content": "hello",
-        "decay": UNREAD,
-        **fields,
-    }
+    head = {"id": f"turn-{number}", "turn": number, "timestamp": AT, "speaker": "ann"}
+    return {**head, "type": "message", "content": "hello", "decay": UNREAD, **fields}
 
 
 def values(content: bytes) -> list[str]:
     return [canonical(located.value) for located in markdown.parse(content).records]
 
 
-def changed(content: bytes, changes: Mapping[str, dict[str, Value] | None], last: int) -> bytes:
-    """The conversation with other turns, or none, in the place of some."""
-    old = {
-        str(located.value["id"]): hash_of(located.value)
-        for located in markdown.parse(content).records
-    }
-    new = {
-        name: None if value is None else markdown.render_turn(value).decode()
-        for name, value in changes.items()
-    }
-    return edited(
-        TURN, content, [Edit(name, old.get(name), new[name]) for name in changes], last
-    ).content
+def changed(content: bytes, new: dict[str, Value]) -> bytes:
+    """The conversation with one more turn."""
+    edit = Edit(str(new["id"]), None, markdown.render_turn(new).decode())
+    return edited(TURN, content, [edit], 77).content
 
 
 def conversation(session: Session) -> Path:
@@ -84,30 +48,21 @@ def conversation(session: Session) -> Path:
 
 
 def quarantined(session: Session) -> list[bytes]:
-    return [
-        path.read_bytes()
-        for path in sorted((session.scope.tree.root / "quarantine").rglob("*.bytes"))
-    ]
+    kept = sorted((session.scope.tree.root / "quarantine").rglob("*.bytes"))
+    return [path.read_bytes() for path in kept]
 
 
 @given(st.lists(turns_of_ours, max_size=3))
 @example(
-    [
-        {
-            "speaker": "a",
-            "content": "\\## Turn 1\n\\\\---\n---\n-----\n\\<!-- smp -->",
-            "decay": UNREAD,
-        }
-    ]
+    [{"speaker": "a", "content": "\\## Turn 1\n\\\\---\n---\n\\<!-- smp -->", "decay": UNREAD}]
 )
 @settings(max_examples=100, deadline=None)
 def test_any_turn_comes_back_the_same(bodies: list[dict[str, Value]]) -> None:
     """parse(render_turn) is the identity, for any text, any field and several turns behind each
     other."""
     turns = [turn(number, **body) for number, body in enumerate(bodies, 1)]
-    assert values(HEADER + b"".join(map(markdown.render_turn, turns))) == [
-        canonical(value) for value in turns
-    ]
+    content = HEADER + b"".join(map(markdown.render_turn, turns))
+    assert values(content) == [canonical(value) for value in turns]
 
 
 @given(st.lists(st.sampled_from(TRICKY), max_size=6).map("\n".join))
@@ -242,10 +197,8 @@ def test_a_bad_turn_does_not_hide_its_neighbours(bad: bytes, session: Session) -
     conversation(session).write_bytes(content)
     assert [record.id for record in session.turns()] == ["turn-1", "turn-3"]
     (problem,) = session.problems()
-    assert (problem.file, problem.line) == (
-        "conversation.md",
-        (HEADER + markdown.render_turn(turn(1))).count(b"\n") + 1,
-    )
+    line = (HEADER + markdown.render_turn(turn(1))).count(b"\n") + 1
+    assert (problem.file, problem.line) == ("conversation.md", line)
     assert session.add_turn("ann", "next").id == "turn-4"
     assert conversation(session).read_bytes().startswith(content)
 
@@ -260,10 +213,8 @@ def test_of_a_double_the_last_is_meant(session: Session) -> None:
     )
     assert session.get("turn-1").text == "new"
     session.pin("turn-1")
-    assert [(record.text, record.pinned) for record in session.turns()] == [
-        ("old", False),
-        ("new", True),
-    ]
+    pinned = [(record.text, record.pinned) for record in session.turns()]
+    assert pinned == [("old", False), ("new", True)]
     with pytest.raises(MemoryNotFound, match="turn-01"):
         session.get("turn-01")
 
@@ -297,19 +248,8 @@ def test_the_last_turns_are_those_of_the_whole(
     assert session.turns(last=last) == (session.turns()[-last:] if last else [])
 
 
-PIECES = (
-    b"## Turn 1",
-    b"\n",
-    b"---",
-    b"<!-- smp -->",
-    b"**A:** b",
-    b"\r",
-    b"x",
-    b" - ",
-    b"\\",
-    b"## Turn ",
-    b"<!-- ",
-)
+PIECES = (b"## Turn 1", b"\n", b"---", b"<!-- smp -->", b"**A:** b", b"\r", b"x", b" - ", b"\\",
+          b"## Turn ", b"<!-- ",)  # fmt: skip
 
 
 @given(st.binary(max_size=60) | st.lists(st.sampled_from(PIECES)).map(b"".join))
@@ -327,4 +267,4 @@ def test_any_bytes_are_parsed_without_an_error(content: bytes) -> None:
     kept = (content if torn is None else content[:torn]).rstrip(b"\r") + b"\n"
     before = values(kept)
     new = turn(77)
-    assert values(changed(kept, {"turn-77": new}, 77)) == [*before, canonical(new)]
+    assert values(changed(kept, new)) == [*before, canonical(new)]

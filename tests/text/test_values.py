@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from smp_client.text.values import (
+from smp_client.text.values import (  # fmt: skip
     DEPTH_CAP,
     BadYaml,
     Value,
