@@ -252,7 +252,7 @@ class Root:
                 self.note(EVERYTHING)
             if is_lost or not self.canary:
                 self.canary, self.canary_sent = f"canary-{uuid.uuid4().hex}", time.monotonic()
-                tree.create_cookie(f"{COOKIES}/{self.canary}")
+                tree.write_new(f"{COOKIES}/{self.canary}", b"", durable=False)
         except (OSError, SMPError) as error:
             self.problems["canary"] = f"No canary can be sent: {error}"
 

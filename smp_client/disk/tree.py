@@ -256,10 +256,6 @@ class Tree:
             write_all(descriptor, content if ends else b"\n" + content)
             sync(descriptor)
 
-    def create_cookie(self, name: str) -> None:
-        """Make an empty file whose only purpose is to be noticed."""
-        os.close(self.open(name, os.O_WRONLY | os.O_CREAT))
-
     # Renaming and removing.
 
     def rename(self, source: str, target: str) -> None:

@@ -65,7 +65,7 @@ def _ask_daemon(memory: Memory, request: Request, deadline: float) -> bool:
     """Return whether the daemon answered; it did not where it died before."""
     cookie = f"{COOKIES}/{request}-{os.urandom(16).hex()}"
     memory.tree.make_directory(COOKIES)
-    memory.tree.create_cookie(cookie)
+    memory.tree.write_new(cookie, b"", durable=False)
     pause = _FIRST_PAUSE_S
     while memory.tree.exists(cookie):
         if time.monotonic() > deadline:

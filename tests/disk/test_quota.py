@@ -51,8 +51,7 @@ def limit_to(memory: Memory, quota: int) -> Session:
 
 
 def test_the_size_is_that_of_the_files(filled: Session, memory: Memory) -> None:
-    """The total equals a walk over every YAML and Markdown file, those of people included; nothing
-    else counts."""
+    """Every YAML and Markdown file counts, those of people included, and nothing else."""
     folder = memory.root / "active/s1"
     (folder / "notes.md").write_text("by hand")
     (folder / "indexes/topics.yaml").write_text("topics: {}\n")  # made from the others
@@ -67,8 +66,7 @@ def test_the_size_is_that_of_the_files(filled: Session, memory: Memory) -> None:
 
 
 def test_how_long_it_will_last_follows_from_its_growth(tmp_path: Path) -> None:
-    """After ten days at a tenth of the limit there are ninety days left; without growth to go by
-    there is no answer."""
+    """After ten days at a tenth of the limit there are ninety days left."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     memory = Memory(tmp_path / "sessions", clock=lambda: now)
     session = memory.create_session(id="s1", quota_bytes=200_000)
@@ -116,8 +114,7 @@ WRITES: dict[str, Callable[[Session], object]] = {
 def test_a_write_that_does_not_fit_changes_nothing(
     filled: Session, memory: Memory, name: str
 ) -> None:
-    """QuotaExceeded is MEM_E001, carries the numbers, and leaves every byte of the session as it
-    was."""
+    """QuotaExceeded is MEM_E001, carries the numbers, and every byte stays as it was."""
     session = limit_to(memory, walked(memory) + 10_000)
     total = walked(memory)
     before = snapshot(memory)
@@ -135,8 +132,7 @@ def test_a_write_that_does_not_fit_changes_nothing(
 
 
 def test_a_session_can_be_filled_to_the_last_byte(filled: Session, memory: Memory) -> None:
-    """What fits exactly is written; then not one byte more, but what makes the session smaller
-    always is."""
+    """A write that fits exactly is made, then not one byte more; a smaller artifact always is."""
     filled.record_finding("y" * 1000, discovered_by="a", timestamp="2026-01-01T00:00:00Z")
     content = (memory.root / "active/s1/findings.yaml").read_bytes()
     needed = len(content) - content.rindex(b"  - id: ")
@@ -158,8 +154,7 @@ def test_a_session_can_be_filled_to_the_last_byte(filled: Session, memory: Memor
 
 
 def test_the_metadata_may_set_another_limit(session: Session, memory: Memory) -> None:
-    """`storage.quota_bytes` in the metadata counts, also when a person changes it while the session
-    is open."""
+    """`storage.quota_bytes` counts, also when a person changes it while the session is open."""
     session.record_finding("before", discovered_by="a")
     path = memory.root / "active/s1/metadata.yaml"
     path.write_text(path.read_text().replace("quota_bytes: 10485760", "quota_bytes: 1000"))

@@ -383,57 +383,6 @@ def test_an_edit_written_into_the_old_file_is_kept_aside(
     assert none_is_left(memory)
 
 
-def test_an_editor_caught_between_truncating_and_writing_loses_nothing(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The caller is told, and the editor's file stays in its place."""
-    session.record_finding("pinned", discovered_by="a")
-    edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
-    descriptor = os.open(findings_file(memory), os.O_WRONLY)
-    # The record that is to change is gone from the truncated file, so the change cannot be made on
-    # top of it.
-    with (
-        at_the_exchange(monkeypatch, before=lambda: os.ftruncate(descriptor, 0)),
-        pytest.raises(MemoryNotFound),
-    ):
-        session.pin("FIND-001")
-    os.write(descriptor, edited)
-    os.close(descriptor)
-    session.record_finding("last", discovered_by="a")
-    assert texts(session) == ["edited by hand", "last"]
-    assert none_is_left(memory)
-
-
-def test_an_edit_that_removes_the_record_we_change_is_not_undone_silently(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The caller is told that its memory has gone, and the edit is in the file."""
-    edited = without_first(session, memory)
-    with (
-        at_the_exchange(monkeypatch, before=lambda: save_by_rename(findings_file(memory), edited)),
-        pytest.raises(MemoryNotFound),
-    ):
-        session.pin("FIND-001")
-    session.record_finding("last", discovered_by="a")
-    assert findings_file(memory).read_bytes().startswith(edited)
-    assert texts(session) == ["other", "last"]
-
-
-def test_an_edit_of_the_metadata_survives_our_change(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Changing one part keeps the edit of another at the same moment, comments too."""
-    path = memory.root / "active/s1/metadata.yaml"
-    edited = b"# mine\n" + path.read_bytes().replace(b"E-Commerce", b"Shop")
-    with at_the_exchange(monkeypatch, before=lambda: save_by_rename(path, edited)):
-        session.update_metadata(status="idle")
-    assert session.state == "idle"
-    context = session.metadata()["context"]
-    assert isinstance(context, dict)
-    assert context["project_name"] == "Shop"
-    assert path.read_bytes().startswith(b"# mine\n")
-
-
 def test_an_edit_of_an_artifact_that_is_being_replaced_is_quarantined(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

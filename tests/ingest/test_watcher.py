@@ -90,7 +90,7 @@ class Receiver:
 
 def make_cookie(root: Path) -> str:
     name = uuid.uuid4().hex
-    Tree(root).create_cookie(f"{COOKIES}/{name}")
+    Tree(root).write_new(f"{COOKIES}/{name}", b"", durable=False)
     return name
 
 
