@@ -18,6 +18,7 @@ from ..model.layout import FORMAT_VERSION
 from ..model.record import TURN, Kind
 from ..text.format import Format, format_of
 from ..text.values import Value
+from ..text.version import require_known, version_in
 from .locks import Lock
 from .quarantine import set_aside
 from .rewrite import make_plain, read_whole, rewrite
@@ -58,7 +59,8 @@ class Reserved(NamedTuple):
 
 def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) -> dict[str, Value]:
     """Give a record its id under the lock, make it durable, and return it with its id."""
-    with scope.locked([kind.file], f"adding a {kind.name}") as held:
+    # Any version: the tail of a file is that of a known one.
+    with scope.locked([kind.file], f"adding a {kind.name}", any_version=True) as held:
         tail = tail_of(scope, kind, held[kind.file])
         return _add(scope, kind, held[kind.file], tail, [fields], quota)[0]
 
@@ -103,7 +105,8 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
     path, form = scope.path(kind.file), format_of(kind)
     note = held.note = _sound(held.note)
     try:
-        if identity(scope.tree.stat(path)) == note.get("file"):
+        is_same = identity(scope.tree.stat(path)) == note.get("file")
+        if is_same and note.get("version") == FORMAT_VERSION:
             return Tail(note["size"], note["checksum"], note["indent"], note["last"])
     except FileNotFoundError:
         note = held.note = {"last": note["last"]}
@@ -112,6 +115,7 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
         scope.tree.create(path, form.empty(scope.name, scope.options.clock(), []))
     # A shell may be appending without a lock: between two of its lines is no place for ours.
     content = read_whole(scope.tree, path)
+    require_known(version_in(kind.file, content), path)
     tail, torn = _examine(form, content, note, kind)
     if tail is None:
         make_plain(scope, kind.file)
