@@ -213,10 +213,7 @@ class Memory(Place):
         """
         session, memory_id = split_name(name, "")
         if not session:
-            found = self._asker().ask(lambda view: questions.named(view, check_memory_id(name)))
-            if found is None:
-                raise errors.MemoryNotFound(f"There is no memory {name!r} under {self.root}.")
-            session = found.session
+            return questions.one(self, check_memory_id(name), count_access=count_access)
         if session == GLOBAL:
             return self.everywhere.get(memory_id, count_access=count_access)
         try:

@@ -22,7 +22,7 @@ from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, type_of
 from .argument import sayable, shown
 from .bm25 import Words, known, owned, strengths
 from .options import NEWEST, Answer, Wanted, one_of
-from .priorities import View, source
+from .priorities import Columns, View, source
 from .text import Term, question_of, quoted, words
 
 _CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
@@ -177,38 +177,38 @@ def ranked(view: View, want: Wanted) -> list[Ranked]:
         f"({weights.time} * {columns.priority} + {weights.importance} * m.importance"
         f" + {weights.access} * {columns.recency}) / {whole} * {columns.state} * {still}"
     )
-    least = ""
-    for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
-        if value is not None:
-            least += f" AND {expression} >= {float(value)}"
-    order = want.order or f"score DESC, {NEWEST}"
     condition, given = where(view, want)
+    for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
+        condition += "" if value is None else f" AND {expression} >= {float(value)}"
+    order = want.order or f"score DESC, {NEWEST}"
+    rest = f"WHERE {condition} ORDER BY {order} LIMIT ? OFFSET ?"
     given += [-1 if want.limit is None else want.limit, want.offset]
     ask = view.index.connection.execute
     if want.limit is not None:
         # First which these are, by as few numbers as that takes; the others only for those.
         numbers = {"priority": columns.priority, "score": score}
         used = "".join(f", {value} AS {name}" for name, value in numbers.items() if name in order)
-        table = joined if least or used else "FROM memories m"
-        keys = ask(
-            f"SELECT m.key{used} {table} WHERE {condition}{least}"
-            f" ORDER BY {order} LIMIT ? OFFSET ?", given,
-        )  # fmt: skip
+        is_plain = not used and want.min_priority is None and want.min_relevance is None
+        keys = ask(f"SELECT m.key{used} {'FROM memories m' if is_plain else joined} {rest}", given)
         return ranked(view, of_keys([key for key, *_ in keys], want))
-    parts = f"{columns.recency}, {columns.state}, {columns.holds}, m.importance"
-    rows = ask(
-        f"SELECT m.key, {columns.priority} AS priority, {score} AS score,"
-        f" {parts if want.explain else 'NULL, NULL, NULL, NULL'}"
-        f" {joined} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?", given,
-    )  # fmt: skip
-    found: list[Ranked] = []
-    for key, priority, score, recency, state, valid, importance in rows:
-        explanation = _explained(
-            score=score, priority=priority, importance=importance, use=recency, state=state,
-            holds=valid,
-        ) if want.explain else None  # fmt: skip
-        found.append(Ranked(key, priority, round(score, 4), explanation))
-    return found
+    rows = ask(f"SELECT {_parts(columns)}, {score} AS score {joined} {rest}", given)
+    return [
+        Ranked(key, priority, round(score, 4), _explained(want, score, None, priority, *parts))
+        for key, priority, *parts, score in rows
+    ]
+
+
+def _parts(columns: Columns) -> str:
+    """Return the numbers of a memory that a score is made of, in the order of `_explained`."""
+    others = f"m.importance, {columns.recency}, {columns.state}, {columns.holds}"
+    return f"m.key, {columns.priority} AS priority, {others}"
+
+
+def _explained(want: Wanted, *numbers: float | None) -> dict[str, float] | None:
+    """Return what a score is made of, where that is wanted."""
+    names = ("score", "match", "priority", "importance", "use", "state", "holds")
+    named = zip(names, numbers, strict=True)
+    return {name: round(one, 4) for name, one in named if one is not None} if want.explain else None
 
 
 def of_keys(keys: Sequence[int], want: Wanted) -> Wanted:
@@ -241,8 +241,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
     weights = view.weights
     answers: list[Ranked] = []
     rows = view.index.connection.execute(
-        f"SELECT m.key, {columns.priority} AS priority, m.importance, {columns.recency},"
-        f" {columns.state}, {columns.holds} {joined}"
+        f"SELECT {_parts(columns)} {joined}"
         f" WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY {want.order or NEWEST}",
         (json.dumps(keys),),
     )
@@ -253,10 +252,9 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
         score = matches[key] * others
         if want.min_relevance is not None and score < want.min_relevance:
             continue
-        explanation = _explained(
-            score=min(score, 1.0), match=min(matches[key], 1.0), priority=priority,
-            importance=importance, use=recency, state=state, holds=still,
-        ) if want.explain else None  # fmt: skip
+        match = min(matches[key], 1.0)
+        parts = (priority, importance, recency, state, still)
+        explanation = _explained(want, min(score, 1.0), match, *parts)
         answers.append(Ranked(key, priority, score, explanation))
     if not want.order:
         place = {key: number for number, key in enumerate(keys)}
@@ -266,11 +264,6 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
         one._replace(score=round(min(one.score or 0.0, 1.0), 4))
         for one in answers[want.offset : want.end]
     ]
-
-
-def _explained(**parts: float) -> dict[str, float]:
-    """Return what a score is made of."""
-    return {name: round(value, 4) for name, value in parts.items()}
 
 
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:

@@ -162,6 +162,15 @@ def summary(asked: Asked) -> Summary:
     return asked._asker().ask(summarise)
 
 
+def one(asked: Asked, memory_id: str, *, count_access: bool) -> Record:
+    """Return the memory of this id. Raise MemoryNotFound where there is none."""
+    from .options import Answer
+
+    return asked._asker().answer(
+        lambda view, _: Answer([existing(view, memory_id)]), {"count_access": count_access}
+    )[0]
+
+
 def _listed(asked: Asked, options: QueryOptions) -> Answer:
     from .engine import find
 
@@ -172,7 +181,7 @@ def existing(view: View, memory_id: str) -> Record:
     """Return the memory of this id. Raise MemoryNotFound where there is none."""
     found = named(view, memory_id)
     if found is None:
-        scopes = ", ".join(view.scopes)
+        scopes = ", ".join(view.scopes[:5])
         raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.")
     return found
 
