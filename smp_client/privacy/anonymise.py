@@ -7,6 +7,7 @@ placeholder stood for whom is kept nowhere. `CANNOT_FIND` names the limits.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,18 +21,18 @@ from ..change.places import PROFILE, id_of_file
 from ..change.restore import deleted, manifest_of, new_batch
 from ..change.select import agent_of, require_known, several
 from ..disk import audit, bundle
-from ..disk.scopes import ARCHIVE, ARTIFACTS, STATES
-from ..disk.session_files import METADATA, parse_artifact
+from ..disk.scopes import ARCHIVE, STATES
+from ..disk.session_files import METADATA
 from ..model.errors import Invalid, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
 from ..model.record import RELATIONSHIP, TURN, check_memory_id, type_of
 from ..text.edits import spans
 from ..text.fingerprint import hash_of, hash_of_bytes, summary_hash
-from ..text.mapping import load_mapping, replace_parts
-from ..text.values import BadYaml, Value, render_entries
-from ..text.version import top_of
+from ..text.mapping import load_mapping
+from ..text.values import BadYaml, Value
 from .find import notes_about
+from .leaks import changed_file
 from .names import Names, is_somebody
 from .placeholder import Anonymization, Placeholders, Replacement, is_placeholder, standing_in
 
@@ -150,20 +151,6 @@ class Mask:
         new: dict[str, Value] = self.value(dict(value), fixed=fixed)
         return new
 
-    def file(self, file: str, content: bytes) -> bytes:
-        """Return a file that is one memory with placeholders. Raises where it is unreadable."""
-        if file.startswith(f"{ARTIFACTS}/"):
-            fields, body = parse_artifact(content)
-            before = content[: len(content) - len(body.encode())]
-            if (new := self.record(file, fields)) != fields:
-                lines = "".join(line + "\n" for line in render_entries(new, 0))
-                before = f"---\n{lines}---\n".encode()
-            return before + self.text(body).encode()
-        top = top_of(file) or ""
-        old = load_mapping(content, top, file)
-        changed = {name: part for name, part in self.record(file, old).items() if part != old[name]}
-        return replace_parts(content, top, changed, file) if changed else content
-
 
 class AnonymousExport(Mask):
     """The transform by which an export holds placeholders in the place of names.
@@ -261,7 +248,8 @@ def _change(mask: Mask, one: Holding) -> Change | None:
     new: bytes | dict[str, Value]
     try:
         if one.is_file:
-            new = mask.file(one.file, one.raw)
+            fields = functools.partial(mask.record, one.file)
+            new = changed_file(one.file, one.raw, fields, mask.text)
             replaced_by = hash_of_bytes(new) if new != one.raw else ""
         else:
             new = mask.record(one.file, one.value)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..change.places import id_of_file
 from ..disk import audit
 from ..disk.scopes import ARTIFACTS, is_archived, kinds_of
 from ..disk.session_files import parse_artifact
@@ -145,35 +145,53 @@ def _collect(
                 continue
             if gone:
                 kinds += gone
+                new = with_counts(new, located.value.get(FIELD), gone)
                 transaction.replace(kind, located.value, new)
         return kinds
-    if file.startswith(f"{ARTIFACTS}/"):
-        if "\ufffd" in content.decode("utf-8", "replace"):
-            raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.")
-        fields, text = parse_artifact(content)
-        new, kinds = _clean(fields, redaction)
+    if "\ufffd" in content.decode("utf-8", "replace"):
+        raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.")
+
+    def text_of(text: str) -> str:
         text, gone = redaction.redacted_text(text)
-        kinds += gone
-        name = os.path.splitext(os.path.basename(file))[0]
-        head = with_counts(new or {"version": 1, "id": name}, fields.get(FIELD), kinds)
-        lines = "".join(line + "\n" for line in render_entries(head, 0))
-        after = f"---\n{lines}---\n{text}".encode()
-    else:
-        top = top_of(file) or ""
-        old = load_mapping(content, top, file)
-        new, kinds = _clean(old, redaction)
-        changed = {name: value for name, value in new.items() if value != old.get(name)}
-        after = replace_parts(content, top, changed, file)
+        kinds.update(gone)
+        return text
+
+    def fields_of(fields: dict[str, Value]) -> dict[str, Value]:
+        new, gone = _clean(fields, redaction)
+        kinds.update(gone)
+        return with_counts(new, fields.get(FIELD), kinds) if kinds else new
+
+    after = changed_file(file, content, fields_of, text_of)
     if kinds:
         transaction.replace_file(file, content, after)
     return kinds
 
 
+def changed_file(
+    file: str, content: bytes, fields_of: Callable[[dict[str, Value]], dict[str, Value]],
+    text_of: Callable[[str], str],
+) -> bytes:  # fmt: skip
+    """Return a file that is one memory with its text, then its fields, changed by functions."""
+    if file.startswith(f"{ARTIFACTS}/"):
+        fields, body = parse_artifact(content)
+        text, new = text_of(body), fields_of(fields)
+        before = content[: len(content) - len(body.encode())]
+        if new != fields:
+            named = new if fields else {"version": 1, "id": id_of_file(file), **new}
+            lines = "".join(line + "\n" for line in render_entries(named, 0))
+            before = f"---\n{lines}---\n".encode()
+        return before + text.encode()
+    top = top_of(file) or ""
+    old = load_mapping(content, top, file)
+    parts = {name: part for name, part in fields_of(old).items() if part != old.get(name)}
+    return replace_parts(content, top, parts, file) if parts else content
+
+
 def _clean(value: dict[str, Value], redaction: Redaction) -> tuple[dict[str, Value], Counter[str]]:
+    """Return the fields without secrets; those by which a memory is known stay."""
     rest = {name: item for name, item in value.items() if name not in _FIXED}
     clean, kinds = redaction.redacted_value(rest)
-    new = {name: clean.get(name, item) for name, item in value.items()}
-    return (with_counts(new, value.get(FIELD), kinds) if kinds else new), kinds
+    return {name: clean.get(name, item) for name, item in value.items()}, kinds
 
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:

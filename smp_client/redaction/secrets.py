@@ -116,14 +116,12 @@ class Found(NamedTuple):
     kind: str
 
 
-class _Row(NamedTuple):
-    kind: str
-    hint: str
-    pattern: str
-    check: str
+_Row = tuple[str, str, str, str]  # kind, hint, pattern and check
 
 
-def _rows(table: str) -> Iterator[_Row]:
+def _by_hint(table: str) -> dict[str, list[_Row]]:
+    """Return the rows under their hints, which are searched for first, and fast."""
+    found: dict[str, list[_Row]] = {}
     for line in table.replace("\n  ", "").split("\n")[1:-1]:
         kind, hints, rest, *check = line.split(" ")
         rest = re.sub(r"[ABHW](?=[{)+*])", lambda match: _CLASSES[match[0]], rest)
@@ -131,24 +129,15 @@ def _rows(table: str) -> Iterator[_Row]:
             # No token begins amid letters, unless these are an escape such as `\n`.
             start = r"(?:(?<![^\W_])|(?<=\\[nrt]))" if hint[0].isalnum() else ""
             whole = rest if check == ["whole"] else start + re.escape(hint) + rest
-            yield _Row(kind, hint, whole, check[0] if check else "")
+            found.setdefault(hint, []).append((kind, hint, whole, "".join(check)))
+    return found
 
 
 _PAIRS = "\n".join(f"{pair} W{{16,}}+ drawn" for pair in re.split(r"\n|  ", _PREFIXED)[1:-1])
-
-
-def _by_hint(table: str) -> tuple[tuple[str, list[_Row]], ...]:
-    """Return the rows under their hints, which are searched for first, and fast."""
-    found: dict[str, list[_Row]] = {}
-    for row in _rows(table):
-        found.setdefault(row.hint, []).append(row)
-    return tuple(found.items())
-
-
 _BY_HINT, _BY_FOLDED_HINT = _by_hint(f"\n{_PAIRS}{_ISSUED}"), _by_hint(_FOLDED)
 _NAMED_KINDS = ("password", "token", "api_key", "secret_key", "secret", "aws_secret_key")
-_ROWS = [row for _, rows in (*_BY_HINT, *_BY_FOLDED_HINT) for row in rows]
-SECRET_KINDS = tuple(dict.fromkeys([*(row.kind for row in _ROWS), *_NAMED_KINDS]))
+_ROWS = [row for rows in (*_BY_HINT.values(), *_BY_FOLDED_HINT.values()) for row in rows]
+SECRET_KINDS = tuple(dict.fromkeys([*(row[0] for row in _ROWS), *_NAMED_KINDS]))
 _STEMS = ("pass", "pw", "secret", "token", "key", "credential")
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
@@ -162,9 +151,9 @@ def secrets(text: str) -> list[Found]:
     words = [word for word in text.split() if len(word) >= _LONG and not _TIME.fullmatch(word)]
     if words:
         long = " ".join(words)
-        for rows in [rows for hint, rows in _BY_HINT if hint in long]:
+        for rows in [rows for hint, rows in _BY_HINT.items() if hint in long]:
             found += _issued(rows, text, 0)
-    for rows in [rows for hint, rows in _BY_FOLDED_HINT if hint in folded]:
+    for rows in [rows for hint, rows in _BY_FOLDED_HINT.items() if hint in folded]:
         found += _issued(rows, text, re.IGNORECASE)
     if stems := [stem for stem in _STEMS if stem in folded]:
         found += _named(text, folded, stems)
@@ -183,13 +172,13 @@ def joined(found: Iterable[Found]) -> list[Found]:
 
 
 def _issued(rows: list[_Row], text: str, flags: int) -> Iterator[Found]:
-    for row in rows:
-        check = _CHECKS.get(row.check)
-        for match in _compiled(row.pattern, flags).finditer(text):
+    for kind, hint, pattern, name in rows:
+        check = _CHECKS.get(name)
+        for match in _compiled(pattern, flags).finditer(text):
             group = match.lastindex or 0
-            value = match[group].removeprefix(row.hint)
+            value = match[group].removeprefix(hint)
             if not _BLANK.fullmatch(value) and (check is None or check(value)):
-                yield Found(*match.span(group), row.kind)
+                yield Found(*match.span(group), kind)
 
 
 @cache
@@ -261,26 +250,20 @@ _SECRET = re.compile(
 )
 # Of which a key is secret. There are others: primary, partition, cache, sort, public.
 _KEYS = _words(
-    """
-    api access secret private auth authentication encryption encrypt decryption signing
-    signature account master client service storage admin deploy deployment webhook session
-    subscription hmac aes jwt license licence app application write ssh gpg pgp bot shared
-    django flask rails consumer integration
-    """
+    "api access secret private auth authentication encryption encrypt decryption signing "
+    "signature account master client service storage admin deploy deployment webhook session "
+    "subscription hmac aes jwt license licence app application write ssh gpg pgp bot shared "
+    "django flask rails consumer integration"
 )
 _SUFFIXES = _words(
-    """
-    value val prod production dev development staging stage test testing live local old new
-    plain raw b64 base64 main primary secondary backup base s
-    """
+    "value val prod production dev development staging stage test testing live local old new "
+    "plain raw b64 base64 main primary secondary backup base s"
 )
 # Before a name: a token of a pager, a lexer or a model.
 _DENIALS = _words(
-    """
-    public next page nextpage continuation previous prev last first current sync resume pad eos
-    bos unk mask sep cls stop special start end max min total input output prompt completion
-    lexer parser string keyword cancellation pagination design
-    """
+    "public next page nextpage continuation previous prev last first current sync resume pad eos "
+    "bos unk mask sep cls stop special start end max min total input output prompt completion "
+    "lexer parser string keyword cancellation pagination design"
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _NAME_BEFORE = re.compile(r"[\w.-]{0,40}+(?: [A-Za-z]{1,20}+(?![\w.-])){0,2}", re.ASCII)
@@ -383,10 +366,8 @@ def kind_of(name: str, value: str, *, is_set: bool = False) -> str | None:
 
 # Words that code and forms set a password to, and that are none.
 _NO_PASSWORDS = _words(
-    """
-    none null nil true false undefined empty unset hidden required optional string text str password
-    passwd pass secret token prompt stdin input changed wrong invalid missing env file
-    """
+    "none null nil true false undefined empty unset hidden required optional string text str "
+    "password passwd pass secret token prompt stdin input changed wrong invalid missing env file"
 )
 
 

@@ -53,24 +53,6 @@ def test_there_and_back(root: Path, tmp_path: Path) -> None:
     assert "2 added" in ran("import", "-", "--root", tmp_path / "third", input=export)
 
 
-def test_an_exact_export(root: Path, tmp_path: Path) -> None:
-    file = tmp_path / "all.tar.gz"
-    assert "files" in ran("export", "--all", "--exact", "-o", file, "--root", root)
-    assert "2 added" in ran("import", file, "--root", tmp_path / "other")
-
-
-def test_conflicts_are_listed_and_replaced(root: Path, tmp_path: Path) -> None:
-    file = tmp_path / "all.yaml"
-    ran("export", "--all", "-o", file, "--root", root)
-    Memory(root).session("s1").update("DEC-001", decision="Use SAML")
-    said = ran("import", file, "--root", root)
-    assert "conflict" in said
-    assert "DEC-001" in said
-    assert "differ" in ran("import", file, "--verify", "--root", root, code=1)
-    assert "1 replaced" in ran("import", file, "--replace", "--root", root)
-    assert Memory(root).session("s1").get("DEC-001").text == "Use OAuth"
-
-
 def test_a_migration(root: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()

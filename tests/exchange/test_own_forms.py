@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -309,8 +307,3 @@ def test_an_import_loses_no_writer(
     assert [record.text for record in session.records("decision")] == ["Mine"]
     again = other.exchange.import_(tmp_path / "all.jsonl")
     assert [one.about for one in again.actions if one.type == "conflict"] == [("DEC-001",)]
-
-
-def test_exchange_is_imported_late() -> None:
-    code = "import sys, smp_client; assert not [name for name in sys.modules if 'exchange' in name]"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,19 +4,16 @@ made final."""
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import smp
 
-from smp_client import Anonymization, Conflict, Memory, MemoryNotFound, Session
+from smp_client import Anonymization, Memory, MemoryNotFound, Session
 from smp_client.change.holdings import holdings, names
 from smp_client.index.sync import bring_up_to_date
 from smp_client.privacy.anonymise import CANNOT_FIND
-from smp_client.privacy.placeholder import KINDS
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 NAMES = ["Anna Berg", "Zoë O'Neill"]
@@ -286,36 +283,6 @@ def test_an_export_holds_placeholders(filled: Session, memory: Memory, tmp_path:
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
 
 
-def test_beside_somebody_who_writes_nothing_is_lost(filled: Session, memory: Memory) -> None:
-    """Each run changes all that was there, or says that somebody was faster."""
-    count = 60
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            session = Memory(memory.root).session("s1")
-            for number in range(count):
-                session.add_turn("vera", f"Anna asked for number {number}.")
-                if number % 10 == 0:
-                    session.update("DEC-001", confidence="high" if number % 20 else "low")
-            status = 0
-        finally:
-            os._exit(status)
-    ended, code = 0, 0
-    while not ended:
-        with suppress(Conflict):
-            filled.anonymize(names=NAMES)
-        ended, code = os.waitpid(pid, os.WNOHANG)
-    assert code == 0
-    filled.anonymize(names=NAMES)
-    texts = [turn.text for turn in filled.turns()][2:]
-    assert len(texts) == count
-    for number, text in enumerate(texts):
-        assert text.startswith("User-")
-        assert text.endswith(f" asked for number {number}.")
-    assert holders(memory) == {"deleted"}
-
-
 # The command.
 
 
@@ -352,8 +319,3 @@ def test_the_command_says_what_is_wrong(
     assert done.returncode
     assert "Traceback" not in done.stderr
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
-
-
-def test_the_help_names_every_kind() -> None:
-    said = " ".join(smp("anonymize", "--help").stdout.split())
-    assert all(kind in said for kind in KINDS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from daemons import smp
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session
@@ -293,8 +293,7 @@ def test_times_and_what_comes_twice_hide_no_secret() -> None:
     assert Redaction().is_clean([{"timestamp": at, "text": at}] * 3)
     for text in (token, f"{at} {token}", f"{at}-{token}", f"{at}:{token}"):
         assert not Redaction().is_clean([{"timestamp": at}, *[{"timestamp": at, "text": text}] * 2])
-    hints = [hint for hint, _ in secrets._BY_HINT if hint != "."]
-    assert not [hint for hint in hints if secrets._TIME.fullmatch(hint)]
+    assert [hint for hint in secrets._BY_HINT if secrets._TIME.fullmatch(hint)] == ["."]
 
 
 # What is configured.
@@ -309,20 +308,6 @@ def test_personal_data_stay_unless_they_are_asked_for(memory: Memory) -> None:
     assert asked.data["redacted"] == {"email": 1}
     with pytest.raises(Invalid, match="'shoe_size' must be one of email"):
         Redaction(personal=("shoe_size",))
-
-
-PIECES = [
-    "ACME-123456", "+49 170 1234567", "555-123-4567", "a@b.org", "5", " ", "-", "2026 ", TOKEN,
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=6))
-@example(["ACME-123456", " ", "0170 1234567"])
-def test_what_is_found_only_when_something_else_is_gone_goes_too(pieces: list[str]) -> None:
-    """So what was written is clean to whoever looks at it later."""
-    redaction = Redaction(personal=("phone", "email"), patterns=(("badge", "ACME-[0-9]{6}"),))
-    once, _ = redaction.redacted_text("".join(pieces))
-    assert redaction.redacted_text(once) == (once, {})
 
 
 def test_own_patterns_are_taken_out_under_their_name(memory: Memory) -> None:

@@ -272,23 +272,6 @@ def test_settings_that_change_hold_from_the_next_write_on(memory: Memory, tmp_pa
         wait_until(lambda: secrets(memory.root) == 1, "the old one is found")
 
 
-def test_redacting_waits_for_nobody_and_loses_nothing(memory: Memory, tmp_path: Path) -> None:
-    """A shell goes on appending while the file is rewritten: every record is there, none twice."""
-    session = memory.create_session(id="s1")
-    file = memory.root / "active/s1/decisions.yaml"
-    with watched(memory, tmp_path, unlocked_edits="redact"):
-        for number in range(60):
-            secret = TOKEN if number % 10 == 0 else "nothing"
-            record = f"  - id: SH-{number}\n    made_by: shell\n    decision: {number} {secret}\n"
-            _append(file, record)
-            session.record_learning(f"L {number}", learned_by="a")
-        is_done = lambda: is_clean(memory.root) and len(session.records("decision")) == 60  # noqa: E731
-        wait_until(is_done, "all is there, and clean")
-    records = session.records("decision")
-    assert {record.id for record in records} == {f"SH-{number}" for number in range(60)}
-    assert sum("redacted" in record.data for record in records) == 6
-
-
 def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(
     memory: Memory, tmp_path: Path
 ) -> None:
