@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from ..model.errors import SessionNotFound, SessionPutAway, SMPError, StorageFailed, UnsafePath
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, FORMAT_VERSION, GLOBAL
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 from ..model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from ..model.priority import Policy
 from ..model.ranking import Weights
@@ -21,7 +21,7 @@ from .journal import UPKEEP as UPKEEP
 from .locks import Lock, lock, lock_all
 from .policy import published
 from .scopes import ARCHIVE, BACKUP
-from .tree import Tree, identity
+from .tree import Tree
 from .usage import DEFAULT_QUOTA_BYTES, Usage
 
 
@@ -94,8 +94,8 @@ class Scope:
                     if not journal.left_behind(self, wanted):
                         for file in wanted:
                             rewrite.fold_retired(self, file)
-                            if not any_version:
-                                self._require_known(file, held[file])
+                            if not any_version and is_versioned(file):
+                                self._require_known(file)
                         yield held
                         return
                 journal.recover(self, wait=True)
@@ -104,12 +104,9 @@ class Scope:
     def undisturbed(self, doing: str, *, may_be_new: bool = False) -> Iterator[None]:
         """Take the lock that every pass takes before any other, so that no two interleave."""
         with self.answering(doing):
-            places = (
-                self.directory,
-                *(f"{one}/{self.name}" for one in (ACTIVE, ARCHIVED, DELETED)),
-            )
+            homes = (f"{place}/{self.name}" for place in (ACTIVE, ARCHIVED, DELETED))
             # A name that is mistyped, or a secret, gets no lock.
-            if not may_be_new and not any(map(self.tree.exists, places)):
+            if not may_be_new and not any(map(self.tree.exists, (self.directory, *homes))):
                 raise missing(self.tree, self.name)
             with lock(self.tree, self.name, UPKEEP, self.options.lock_timeout_s, doing):
                 self.in_upkeep = True
@@ -144,20 +141,12 @@ class Scope:
             if isinstance(found, SessionPutAway) or not self.tree.exists(self.directory):
                 raise found from error
 
-    def _require_known(self, file: str, held: Lock) -> None:
-        """Raise NewerFormat where a later SMP has written the file, whose lock is held."""
-        if not is_versioned(file):
-            return
-        path, note = self.path(file), held.note
-        try:
-            is_same = note.get("file") == identity(self.tree.stat(path))
-            if is_same and note.get("version") == FORMAT_VERSION:
-                return  # the last writer knew it
-            with self.tree.opened(path) as descriptor:
-                version = version_in(file, os.pread(descriptor, HEAD_BYTES, 0))
-        except (OSError, UnsafePath):
-            return  # whoever needs it will say so
-        require_known(version, path)
+    def _require_known(self, file: str) -> None:
+        """Raise NewerFormat where a later SMP has written the file."""
+        path, head = self.path(file), b""
+        with suppress(OSError, UnsafePath), self.tree.opened(path) as descriptor:
+            head = os.pread(descriptor, HEAD_BYTES, 0)
+        require_known(version_in(file, head), path)
 
     @contextmanager
     def answering(self, doing: str) -> Iterator[None]:

@@ -12,7 +12,7 @@ import io
 import os
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import IO, cast
 
@@ -35,8 +35,15 @@ def make_archive(tree: Tree, members: Sequence[tuple[str, bytes]]) -> str:
     temporary = tree.new_temporary()
     try:
         with tree.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
-            with os.fdopen(descriptor, "wb", closefd=False) as raw:
-                pack(raw, members)
+            with (
+                os.fdopen(descriptor, "wb", closefd=False) as raw,
+                gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as compressed,
+                tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+            ):
+                for path, content in members:
+                    entry = tarfile.TarInfo(path)
+                    entry.size, entry.mode = len(content), 0o600
+                    archive.addfile(entry, io.BytesIO(content))
             sync(descriptor)
         read_back = zip_longest(read_members(tree, temporary), members)
         if not all(found == given for found, given in read_back):
@@ -45,17 +52,6 @@ def make_archive(tree: Tree, members: Sequence[tuple[str, bytes]]) -> str:
         tree.unlink(temporary)
         raise
     return temporary
-
-
-def pack(raw: IO[bytes], members: Iterable[tuple[str, bytes]]) -> None:
-    with (
-        gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as compressed,
-        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path, content in members:
-            entry = tarfile.TarInfo(path)
-            entry.size, entry.mode = len(content), 0o600
-            archive.addfile(entry, io.BytesIO(content))
 
 
 def read_members(tree: Tree, name: str) -> Iterator[tuple[str, bytes]]:
