@@ -156,15 +156,6 @@ def test_learnings_come_with_the_patterns_of_all_sessions(
     assert len(agent.learnings()) == 3
 
 
-def test_an_agent_can_search(agent: AgentMemory) -> None:
-    agent.record_decision("Use OAuth tokens")
-    agent.record_finding("OAuth tokens never expire")
-    assert set(ids(agent.query("oauth"))) == {"DEC-001", "FIND-001"}
-    assert ids(agent.query("oauth", types=["finding"])) == ["FIND-001"]
-    assert ids(agent.similar("DEC-001")) == ["FIND-001"]
-    assert set(ids(agent.similar("tokens of OAuth"))) == {"DEC-001", "FIND-001"}
-
-
 def test_a_slip_in_the_metadata_hides_no_memory(agent: AgentMemory, session: Session) -> None:
     agent.record_preference("Be brief")
     (session.scope.tree.root / session.scope.path("metadata.yaml")).write_text("session: {")

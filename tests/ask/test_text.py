@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from daemons import no_hang
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
-from smp_client.ask.text import MARK_CAP, STOP_WORDS, WORD_CAP, question_of, words
+from smp_client.ask.text import MARK_CAP, WORD_CAP, question_of, words
 
 RECORDS = {  # text, more, actor, tags
     "group": ("Caroline went to the LGBTQ support group on 7 May", "", "Caroline", "community"),
@@ -156,26 +154,6 @@ def test_a_long_text_of_anything_is_answered_soon(table: sqlite3.Connection, par
     with no_hang():
         ask(table, text)
         words(text)
-
-
-FRAGMENTS = (
-    '"', "'", "(", ")", " ", " AND ", " OR ", " NOT ", "*", "NEAR(", ":", "^", "-", "+", "{", "\\",
-    "\x00", "\ud800", "\u0301", "🎉", "“", "text:", "a", "the", "hourly", "'s", "n't", "日本", "_", "7",
-)  # fmt: skip
-any_text = st.text() | st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
-
-
-@given(any_text)
-@example('"a\x00b" -"')
-@example("a*" * 40)
-@example("NOT (" * 19 + "a" + ")" * 19)
-@settings(max_examples=400, deadline=None)
-def test_any_text_is_a_question(table: sqlite3.Connection, text: str) -> None:
-    """No text makes FTS5 or SQLite raise, and none is refused."""
-    ask(table, text)
-    found = words(text)
-    assert len(found) == len(set(found))
-    assert not set(found) & STOP_WORDS
 
 
 @pytest.mark.parametrize(

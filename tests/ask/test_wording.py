@@ -125,23 +125,11 @@ def test_a_score_is_the_share_of_the_question_that_is_found(session: Session) ->
     assert match("nightly zebra giraffe") < match("nightly zebra")
 
 
-def test_filler_words_alone_do_not_reach_a_floor(session: Session) -> None:
-    assert found(session, "a new zebra", min_relevance=0.2) == []
-    assert found(session, "a new colour of the zebra", min_relevance=0.2) == ["new"]
-    # With nothing else to look for, they are looked for.
-    assert found(session, "a new") == found(session, "new a")
-    assert "new" in found(session, "new")
-
-
 @pytest.mark.parametrize("text", ["(", "()", "?!", "* *", '""', "-", " ( "])
 def test_a_text_without_a_word_matches_nothing_and_says_so(session: Session, text: str) -> None:
     answer = session.search(text)
     assert not answer
     assert answer.note == f"There is no word to look for in {text!r}."
-
-
-def test_without_a_text_what_matters_most_is_listed(session: Session) -> None:
-    assert len(session.search()) == len(session.search("  ")) == len(SAID)
 
 
 def test_the_command_says_it_on_stderr(session: Session) -> None:
@@ -163,16 +151,8 @@ def test_the_command_says_it_on_stderr(session: Session) -> None:
 
 
 def test_thirty_everyday_questions(tmp_path: Path) -> None:
-    """`python -m benchmarks.questions` prints these numbers; a change of the ranking may not lose what was won."""
-    memory = questions.build(tmp_path / "sessions")
-    assert (
-        sum(
-            memory.summary().memories.get(kind, 0)
-            for kind in ("decision", "finding", "preference", "learning")
-        )
-        > 100
-    )
-    places = questions.ranks(memory)
+    """A change of the ranking may not lose what was won."""
+    places = questions.ranks(questions.build(tmp_path / "sessions"))
     assert len(places) == 30
     assert sum(place == 1 for place in places.values()) >= 15
     assert sum(0 < place <= 3 for place in places.values()) >= 18
