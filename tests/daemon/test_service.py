@@ -270,12 +270,13 @@ def test_without_a_manager_nothing_is_raised(address: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "pid", "seconds"),
-    [("60000000", None, 60.0), ("0", None, None), ("x", None, None), ("5", 1, None),
-     ("5000000", os.getpid(), 5.0)],
+    ("interval", "process", "seconds"),
+    [("60000000", "", 60.0), ("0", "", None), ("x", "", None), ("5", "another", None),
+     ("5000000", "this", 5.0)],
 )  # fmt: skip
-def test_the_interval_of_the_watchdog(interval: str, pid: int | None, seconds: float) -> None:
+def test_the_interval_of_the_watchdog(interval: str, process: str, seconds: float) -> None:
     """It comes from WATCHDOG_USEC, unless that is no number or meant for another process."""
+    pid = {"this": os.getpid(), "another": 1}.get(process)
     environment = {"WATCHDOG_USEC": interval} | ({"WATCHDOG_PID": str(pid)} if pid else {})
     assert systemd.watchdog_s(environment) == seconds
 
