@@ -119,7 +119,7 @@ BUDGETS = {
     "smp_client/change": 1_880,
     "smp_client/ask": 2_267,
     "smp_client/index": 2_547,
-    "smp_client/disk": 3_131,
+    "smp_client/disk": 3_106,
     "smp_client/text": 1_743,
     "smp_client/redaction": 944,
     "smp_client/model": 1_040,

@@ -6,8 +6,7 @@ an edit the change is worked out again on top of it. The old file stays in `.smp
 writer has it open, and for a while in any case; whoever locks the file next folds late bytes in.
 
 The name of an old file, its slot, ends with: the inode of the new file, size and checksum of the
-bytes that are folded in, and a unique part. `-N` behind that says that bytes were about to be
-appended at N.
+bytes that are folded in, and a unique part.
 """
 
 from __future__ import annotations
@@ -171,47 +170,23 @@ def _fold(scope: Scope, file: str, slot: str) -> None:
     if not (closed or time.time() - scope.tree.stat(slot).st_mtime > QUIET_S):
         return  # bytes that somebody is still writing are taken in when they are whole
     is_same = zlib.crc32(content[:size]) == checksum
-    if is_same:
-        slot = _take_in(scope, file, slot, content[size:])
-    else:
-        _set_aside(scope, file, content, _CROSSED)
+    try:
+        if is_same and content[size:]:
+            # A crash before the old file has its new name, or is gone, adds these bytes twice.
+            scope.tree.append_line(scope.path(file), content[size:])
+        elif not is_same:
+            _set_aside(scope, file, content, _CROSSED)
+    except FileNotFoundError:
+        _set_aside(scope, file, content[size:], _GONE)
     if not is_recent and closed is not False:
         scope.tree.unlink(slot)
     elif len(content) > size or not is_same:
         scope.tree.rename(slot, _slot(scope, file, inode, content))
 
 
-def _take_in(scope: Scope, file: str, slot: str, extra: bytes) -> str:
-    """Append the bytes that came into an old file to the new one, once. Return the slot.
-
-    The slot says first where they are appended, so that a crash does not append them twice.
-    """
-    if not extra:
-        return slot
-    path = scope.path(file)
-    try:
-        begun_at = _begun_at(slot)
-        if begun_at is None or extra not in scope.tree.read(path)[begun_at:]:
-            size = scope.tree.stat(path).st_size
-            name = f"{slot.rpartition('+')[0]}+{os.urandom(4).hex()}-{size}"
-            scope.tree.rename(slot, name)
-            slot = name
-            scope.tree.sync_parent(slot)
-            scope.tree.append_line(path, extra)
-    except FileNotFoundError:
-        _set_aside(scope, file, extra, _GONE)
-    return slot
-
-
 def _said(slot: str) -> list[int]:
     """Return the inode of the new file, and size and checksum of the bytes that are folded in."""
     return [int(number) for number in slot.split("+")[-4:-1]]
-
-
-def _begun_at(slot: str) -> int | None:
-    """Return the place in the new file at which bytes were about to be appended."""
-    at = slot.rpartition("+")[2].partition("-")[2]
-    return int(at) if at else None
 
 
 def _slot(scope: Scope, file: str, inode: int, content: bytes) -> str:

@@ -18,7 +18,6 @@ from daemons import wait_until
 
 from smp_client import Memory, MemoryNotFound, Session
 from smp_client.disk import rewrite as rewrite_module
-from smp_client.disk.tree import Tree
 from smp_client.passes.tidy import tidy
 
 # Appends with `>>` and no lock until the file `stop` is there, and prints how many records.
@@ -220,31 +219,6 @@ def test_an_append_that_stands_in_the_file_already_is_not_taken_for_done(
         write(b"checked\n")
     assert none_is_left(memory)
     assert session.artifact("report-1").text == "more\nchecked\nchecked\n"
-
-
-@pytest.mark.parametrize("arrived", [False, True], ids=["before", "after"])
-def test_what_came_late_is_there_once_after_a_crash(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, arrived: bool
-) -> None:
-    """Cut off just before or just after it was added to the new file, it is there once."""
-    session.record_finding("pinned", discovered_by="a")
-    honest = Tree.append_line
-
-    def cut_off(*arguments: Any) -> None:
-        monkeypatch.undo()
-        if arrived:
-            honest(*arguments)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Tree, "append_line", cut_off)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        at_the_exchange(pytest.MonkeyPatch(), before=lambda: append_late(memory, 1)),
-    ):
-        session.pin("FIND-001")
-    session.record_finding("last", discovered_by="a")
-    assert none_is_left(memory)
-    assert sorted(texts(session)) == ["last", "pinned", "written late 1"]
 
 
 @contextmanager
