@@ -104,10 +104,12 @@ def files_of(memory: Place, scope: str) -> list[str]:
 
 def files_of_folders(memory: Place, session_id: str) -> list[str]:
     """Return the states and the artifacts of a session."""
-    top = directory_of(session_id)
-    folders = ((folder, _list(memory, f"{top}/{folder}")) for folder in _FOLDERS)
-    found = (f"{folder}/{file}" for folder, files in folders for file in files)
-    return [name for name in found if is_of(session_id, name)]
+    top, found = directory_of(session_id), list[str]()
+    for folder in _FOLDERS:
+        if names := _list(memory, f"{top}/{folder}"):  # most have none, and all are asked
+            paths = (f"{folder}/{name}" for name in names)
+            found += [path for path in paths if is_of(session_id, path)]
+    return found
 
 
 def unnameable(memory: Place, scope: str) -> list[str]:

@@ -132,6 +132,7 @@ class Tree:
 
     def list_known(self, name: str, *, directories: bool = False) -> list[str]:
         """Return the names in a directory, or of the directories in it, listed when it changed."""
+        began = time.time()
         try:
             # By its path, which is cheap: only the list itself is looked into.
             status = os.lstat(f"{self._path}/{name}")
@@ -142,7 +143,7 @@ class Tree:
             return known[1]
         names = self.directories(name) if directories else self.list(name)
         # A directory that changed just now may change again without a newer time.
-        if time.time() - max(status.st_mtime, status.st_ctime) > GRACE_S:
+        if began - max(status.st_mtime, status.st_ctime) > GRACE_S:
             self.lists[name, directories] = identity(status), names
         return names
 
