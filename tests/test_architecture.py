@@ -123,7 +123,7 @@ BUDGETS = {
     "smp_client/text": 1_743,
     "smp_client/redaction": 944,
     "smp_client/model": 1_040,
-    "smp_daemon/cli": 2_640,
+    "smp_daemon/cli": 2_550,
     "smp_daemon/config": 545,
     "smp_daemon/ingest": 1_275,
     "smp_daemon/service": 425,

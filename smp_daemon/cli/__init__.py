@@ -24,7 +24,7 @@ GROUPS = {
     "Start": {
         "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
         "new": ("write", "Make a session and print its id."),
-        "init": ("health", "Make a sessions tree."),
+        "init": ("upkeep", "Make a sessions tree."),
         "run": ("host", "Look after sessions trees until stopped."),
         "service": ("host", "Have systemd or launchd run the daemon."),
         "mcp": ("host", "Let agents ask and record over the Model Context Protocol."),
@@ -45,13 +45,13 @@ GROUPS = {
         "stats": ("search", "Count the memories by kind, project, agent and month."),
     },
     "Look after": {
-        "sessions": ("sessions", "List the sessions, the one that was used last first."),
-        "status": ("health", "Report whether the daemon is well."),
-        "doctor": ("health", "Look for everything that is wrong and say what to do."),
-        "archive": ("sessions", "Put SESSION into the archive, or all that are due."),
-        "unarchive": ("sessions", "Bring SESSION back from the archive."),
-        "compact": ("sessions", "Make SESSION smaller."),
-        "check": ("health", "Read every file and name mistakes."),
+        "sessions": ("upkeep", "List the sessions, the one that was used last first."),
+        "status": ("upkeep", "Report whether the daemon is well."),
+        "doctor": ("upkeep", "Look for everything that is wrong and say what to do."),
+        "archive": ("upkeep", "Put SESSION into the archive, or all that are due."),
+        "unarchive": ("upkeep", "Bring SESSION back from the archive."),
+        "compact": ("upkeep", "Make SESSION smaller."),
+        "check": ("upkeep", "Read every file and name mistakes."),
         "config": ("host", "Show, check and explain the settings."),
     },
     "Privacy": {
@@ -65,11 +65,11 @@ GROUPS = {
         "import": ("exchange", "Take in an export, other layouts or conversation logs."),
     },
     "Rarely needed": {
-        "activate": ("sessions", "Mark SESSION as in use."),
-        "deactivate": ("sessions", "Mark SESSION as not in use."),
-        "decay": ("sessions", "Write the priorities of now into the files."),
-        "sync": ("health", "Wait until everything on disk is in the index."),
-        "reindex": ("health", "Rebuild the index from the files."),
+        "activate": ("upkeep", "Mark SESSION as in use."),
+        "deactivate": ("upkeep", "Mark SESSION as not in use."),
+        "decay": ("upkeep", "Write the priorities of now into the files."),
+        "sync": ("upkeep", "Wait until everything on disk is in the index."),
+        "reindex": ("upkeep", "Rebuild the index from the files."),
         "completion": ("host", "Print the script by which a shell completes smp."),
     },
 }
@@ -104,17 +104,8 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rows)
 
 
-def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from smp_client import __version__
-
-        click.echo(f"smp, version {__version__}")
-        ctx.exit()
-
-
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
-              help="Print the version.")  # fmt: skip
+@click.version_option(package_name="session-memory-persistence", prog_name="smp")
 def smp() -> None:
     """The memory of AI agents, kept in plain files."""
 

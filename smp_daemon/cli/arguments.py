@@ -182,7 +182,7 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
     configured = load()
     if not root and not place.is_dir() and len(configured["roots"]) == 1:
         place = configured["roots"][0]
-    return Memory(place, **configured.upkeep)
+    return Memory(place, **configured.options)
 
 
 def find_id(memory: Memory, name: str, *places: str) -> str:

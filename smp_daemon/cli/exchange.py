@@ -45,8 +45,6 @@ def export(call: Call) -> None:
     \b
     smp export latest -o session.md
     smp export latest --type decision --since "last 7 days" -o decisions.yaml
-    smp export --all --exact -o everything.tar.gz
-    smp export --all --layout jsonl-per-kind -o for-others
     """
     given, layout, anonymous = call.given(CONDITIONS), call.layout, call.anonymize
     is_stdout = call.output in (_STANDARD, "/dev/stdout")
@@ -63,17 +61,14 @@ def export(call: Call) -> None:
     places = (*KEPT, DELETED) if call.deleted else KEPT
     chosen = None if call.all else [find_id(memory, name, *places) for name in call.session]
     changed = memory.privacy.anonymous_export(chosen, **naming(call)) if anonymous else None
-    total = len(chosen or (*memory.sessions(), *memory.archived_sessions()))
-    with out.progress("exporting", total) as advance:
-        how: dict[str, Any] = {"transform": changed, "advance": advance,
-                               "wanted": _selected(memory, call.id, given)}  # fmt: skip
-        if layout:
-            done = memory.exchange.export_layout(call.output, chosen, layout=layout, **how)
-        else:
-            target = sys.stdout.buffer if is_stdout else call.output
-            how |= {"format": call.format, "exact": call.exact, "deleted": call.deleted,
-                    "overwrite": call.force}  # fmt: skip
-            done = memory.exchange.export(target, chosen, **how)
+    how: dict[str, Any] = {"transform": changed, "wanted": _selected(memory, call.id, given)}
+    if layout:
+        done = memory.exchange.export_layout(call.output, chosen, layout=layout, **how)
+    else:
+        target = sys.stdout.buffer if is_stdout else call.output
+        how |= {"format": call.format, "exact": call.exact, "deleted": call.deleted,
+                "overwrite": call.force}  # fmt: skip
+        done = memory.exchange.export(target, chosen, **how)
     sys.stdout.flush()
     more: dict[str, Any] = {"file": str(Path(call.output).absolute())}
     if changed:
@@ -84,9 +79,8 @@ def export(call: Call) -> None:
     def print_counts() -> None:
         counts, parts = done.counts, "files" if call.exact else "entries"
         if not is_stdout:
-            sessions, size = out.counted(counts["sessions"], "session"), counts["bytes"]
-            size_said = f"{counts[parts]:,} {parts}, {out.short_size(size)}"
-            out.tell(f"{sessions} as {size_said}, in {call.output}")
+            size = f"{counts[parts]:,} {parts}, {out.short_size(counts['bytes'])}"
+            out.tell(f"{out.counted(counts['sessions'], 'session')} as {size}, in {call.output}")
 
     call.finish(done, body=print_counts, **more)
 
@@ -131,7 +125,6 @@ def import_(call: Call) -> None:
     \b
     smp import session.md --dry-run
     smp import ~/shop --migrate
-    smp import ~/shop --verify
     """
     from smp_client import Memory
     from smp_client.exchange.layouts.recognition import recognise
@@ -149,14 +142,13 @@ def import_(call: Call) -> None:
     if not call.json:
         for one in layouts:
             out.tell(f"found {one.layout} ({out.listed(one.files, 3)})")
-    with out.progress("comparing" if call.verify else "importing") as advance:
-        if call.verify:
-            done = memory.exchange.verify(layouts, advance=advance)
-        elif call.migrate:
-            done = memory.exchange.migrate(layouts, **how, advance=advance)
-        else:
-            source = layouts or sys.stdin.buffer
-            done = memory.exchange.import_(source, **how, dry_run=call.dry_run, advance=advance)
+    if call.verify:
+        done = memory.exchange.verify(layouts)
+    elif call.migrate:
+        done = memory.exchange.migrate(layouts, **how)
+    else:
+        source = layouts or sys.stdin.buffer
+        done = memory.exchange.import_(source, **how, dry_run=call.dry_run)
     found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files}
              for one in layouts]  # fmt: skip
     call.finish(done, nothing="There is nothing to import.", found=found)

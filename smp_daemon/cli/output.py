@@ -1,4 +1,4 @@
-"""Everything that commands print: texts, tables, JSON, outcomes, and how far a command is.
+"""Everything that commands print: texts, tables, JSON and outcomes.
 
 A memory can hold any text, and whoever wrote it must not drive the terminal of a reader. So every
 text goes through `harmless`, `one_line` or `print_json`, also into a pipe.
@@ -11,10 +11,8 @@ import math
 import re
 import shutil
 import sys
-import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -275,30 +273,7 @@ def _print_actions(outcome: Outcome) -> None:
     say(total + ("; nothing was changed" if outcome.dry_run else ""))
 
 
-@contextmanager
-def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Yield the function to call for each item: once a second a terminal shows how many it were."""
-    is_shown = sys.stderr is not None and sys.stderr.isatty()
-    done, shown, drawn_at = 0, "", time.monotonic()
-
-    def advance() -> None:
-        nonlocal done, shown, drawn_at
-        done += 1
-        if is_shown and time.monotonic() - drawn_at > 1:
-            drawn_at = time.monotonic()
-            shown = f"\r{label}: {done:,}" + (f" of {total:,}" if total else "")
-            click.echo(shown, err=True, nl=False)
-
-    try:
-        yield advance
-    finally:
-        if shown:
-            click.echo(f"\r{' ' * len(shown)}\r", err=True, nl=False)
-
-
-def for_each(
-    files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome], *, dry_run: bool
-) -> Outcome:
+def for_each(files: Sequence[_Files], do: Callable[[_Files], Outcome], *, dry_run: bool) -> Outcome:
     """Return the outcome of all. Of several, one that fails stops no other."""
     from smp_client import SessionNotFound, SMPError
     from smp_client.model.outcome import Outcome
@@ -306,16 +281,14 @@ def for_each(
     if len(files) == 1:
         return do(files[0])
     whole = Outcome(dry_run=dry_run)
-    with progress(label, len(files)) as advance:
-        for one in files:
-            name = one.scope.name
-            try:
-                part = do(one)
-            except SessionNotFound:
-                continue  # it went meanwhile
-            except (SMPError, OSError) as error:
-                part = Outcome(problems=[str(error)])
-            part.problems = [text if name in text else f"{name}: {text}" for text in part.problems]
-            whole.add(part)
-            advance()
+    for one in files:
+        name = one.scope.name
+        try:
+            part = do(one)
+        except SessionNotFound:
+            continue  # it went meanwhile
+        except (SMPError, OSError) as error:
+            part = Outcome(problems=[str(error)])
+        part.problems = [text if name in text else f"{name}: {text}" for text in part.problems]
+        whole.add(part)
     return whole

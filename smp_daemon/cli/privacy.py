@@ -29,8 +29,6 @@ def delete(call: Call) -> None:
     wherever they are: also from the archive, and where compaction has evicted them.
 
     \b
-    smp delete session-2026-01-11-abc123 --reason "made by mistake"
-    smp delete latest DEC-001 FIND-002 --reason "no longer true"
     smp delete latest --topic billing --since "last 7 days" --reason "not ours" --dry-run
     smp delete --all --text "Jane Doe" --reason "she asked for it"
     """
@@ -129,8 +127,6 @@ def purge(call: Call) -> None:
     \b
     smp purge --dry-run
     smp purge latest DEC-001 --now
-    smp purge --batch 20260111T144000-5f3a9c --now
-    smp purge session-2026-01-11-abc123 --now
     """
     is_named = call.session is not None or call.batch is not None
     call.check(

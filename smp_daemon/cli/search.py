@@ -39,7 +39,6 @@ def search(call: Call) -> None:
     \b
     smp search oauth tokens --type decision --since "last 7 days"
     smp search '"exact phrase" +required' -- -excluded
-    smp search --session latest --min-priority 0.5 --sort newest
     """
     memory = call.memory()
     asked = memory if call.session is None else find_scope(memory, call.session)

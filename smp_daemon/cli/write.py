@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from smp_client import Invalid, Record, SMPError
-from smp_client.disk.tree import READ_CAP_BYTES
 from smp_client.model.layout import GLOBAL
 from smp_client.model.record import check_memory_id
 from smp_client.model.synonyms import with_own_names
@@ -52,12 +51,8 @@ _NO_TEXT = "There is no text: give it behind the kind, with --file, or through s
 )
 def new(call: Call) -> None:
     """Make a session and print its id: S=$(smp new)."""
-    from ..config.file import load as load_settings
-
     names = ("user", "project", "phase", "topic", "id", "quota_bytes")
     about = {name: getattr(call, name) for name in names}
-    if call.quota_bytes is None:
-        about["quota_bytes"] = load_settings(None)["quota_bytes"]
     memory = place_memory(call.root)
     session = memory.create_session(**about, tags=call.tag, agents=call.agent)
     said = {"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes()}
@@ -90,7 +85,6 @@ def add(call: Call) -> None:
     \b
     smp add latest decision "Use OAuth 2.0" --by architect --tag security
     smp add latest relationship DEC-001 FIND-001 resolves
-    smp add latest artifact report-1 --file report.md
     """
     kind, before = call.kind, _BEFORE.get(call.kind, ())
     named, words = call.text[: len(before)], call.text[len(before) :]
@@ -131,11 +125,8 @@ def _text(call: Call, words: tuple[str, ...]) -> str | None:
         return words[0]
     stdin = sys.stdin
     call.check((file is None and (stdin is None or (stdin.isatty() and not words)), _NO_TEXT))
-    content = (file or stdin.buffer).read(READ_CAP_BYTES + 1)
-    if len(content) > READ_CAP_BYTES:
-        raise Invalid([f"the text is longer than {READ_CAP_BYTES:,} bytes"])
     try:
-        text = decode(content)
+        text = decode((file or stdin.buffer).read())
     except BadYaml as error:
         raise Invalid([f"the text is {error.problem}"]) from error
     call.check((kind != "artifact" and not text.strip(), _NO_TEXT))

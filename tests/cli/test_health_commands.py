@@ -114,11 +114,6 @@ def test_stats_count_memories_by_kind_project_agent_and_month(root: Path) -> Non
                                                      ["decision", "2", "█" * 24]]  # fmt: skip
 
 
-def test_stats_of_an_empty_tree(tmp_path: Path) -> None:
-    Memory(tmp_path / "s").create()
-    assert run(tmp_path / "s", "stats") == "0 memories in 0 sessions\n"
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
     script = smp("completion", shell).stdout

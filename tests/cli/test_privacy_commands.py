@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import HOSTILE, answered, content, days_ago, on_a_terminal, run, run_json
+from commands import HOSTILE, answered, content, days_ago, run, run_json
 from daemons import smp
 from once import copied
 
@@ -52,18 +52,6 @@ def places(root: Path) -> list[str]:
 
 
 # Deleting and restoring.
-
-
-def test_a_plan_and_its_run_name_the_same_memories(root: Path) -> None:
-    before = content(root)
-    line = "delete first --topic security --agent bert --reason r"
-    plan = run_json(root, f"{line} --dry-run")
-    assert content(root) == before
-    assert (plan["dry_run"], plan["actions"][0]["batch"]) == (True, None)
-    done = run_json(root, line)
-    assert about(done) == about(plan) == [("first-1", "delete_memories", "active", ["DEC-002"])]
-    (one,) = run_json(root, "restore --list")["restorable"]
-    assert done["actions"][0]["batch"] == one["batch"]
 
 
 CONDITIONS = """
@@ -111,13 +99,6 @@ def test_all_reaches_every_session_and_one_batch_brings_it_back(root: Path) -> N
     assert about(planned) == about(done)
     found = {one["session"] for one in run_json(root, "search Jane")}
     assert found == {"first-1", "global", "packed-1"}
-
-
-def test_archived_and_global_memories_are_named_like_any_other(root: Path) -> None:
-    for line, place in (("pack turn-1", "archived"), ("global PAT-001", "active")):
-        (gone,) = about(run_json(root, f"delete {line} --reason r"))
-        assert gone[2] == place
-        assert about(run_json(root, f"restore {line}"))[0][3] == gone[3]
 
 
 def test_an_agent_comes_back_with_its_history(root: Path) -> None:
@@ -181,15 +162,6 @@ def test_a_person_is_asked_before_memories_are_destroyed(root: Path) -> None:
 def test_reasons_and_names_do_not_drive_the_terminal(root: Path) -> None:
     said = run(root, "delete first-1 DEC-001", "--reason", HOSTILE, "--by", HOSTILE)
     assert "\x1b" not in said + run(root, "restore --list") + run(root, "restore --list --json")
-
-
-def test_in_a_pipe_every_id_is_printed_and_on_a_terminal_a_few(root: Path) -> None:
-    for number in range(7):
-        Memory(root).session("first-1").record_learning(f"L {number}", learned_by="a")
-    every = ", ".join(f"LEARN-00{number}" for number in range(1, 8))
-    line = ["delete", "first-1", "--type", "learning", "--reason", "r", "--dry-run"]
-    assert every in smp(*line, "--root", root).stdout
-    assert "LEARN-005 and 2 more" in on_a_terminal(*line, "--root", root, columns=200)
 
 
 # Destroying and anonymising.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from commands import DRIVING, HOSTILE, run, run_json
-from daemons import SMP, running, smp
+from daemons import SMP, smp
 
 from smp_client import Memory
 from smp_client.model.layout import INDEX_FILE
@@ -146,19 +146,6 @@ def test_a_timeline_is_in_order_and_can_be_narrowed(root: Path) -> None:
 def test_topics_are_counted(root: Path) -> None:
     assert run(root, "topics").splitlines()[1].split()[:2] == ["security", "3"]
     assert [topic["name"] for topic in run_json(root, "topics billing")] == ["invoices"]
-
-
-def test_a_daemon_makes_no_difference_to_answers(tmp_path: Path) -> None:
-    """A write is found by the very next question, with a daemon that may not have seen it yet."""
-    memory = Memory(tmp_path / "s")
-    session = memory.create_session(id="s1")
-    with running(memory.root, log=tmp_path / "log"):
-        for number in (1, 2):
-            session.record_decision(f"Choice number{number}", made_by="a")
-            (found,) = run_json(memory.root, f"search number{number}")
-            assert found["id"] == f"DEC-{number:03d}"
-        session.record_decision("Choice number3", made_by="a")
-        assert run(memory.root, "show DEC-003").startswith("DEC-003  decision in s1\n")
 
 
 @pytest.mark.parametrize("line", ["search", "show auth-review", "timeline"])

@@ -56,16 +56,6 @@ def test_a_session_is_shown_in_short(session: Session, memory: Memory) -> None:
     assert run(memory.root, "show s1").startswith("s1  archived\n")
 
 
-def test_a_session_with_unreadable_metadata_is_shown_all_the_same(
-    session: Session, memory: Memory
-) -> None:
-    (memory.root / "active/s1/metadata.yaml").write_text("session: [")
-    shown = run(memory.root, "show s1")
-    assert shown.startswith("s1  unreadable\nproblem         metadata.yaml, line 2: ")
-    assert "DEC-001" in shown
-    assert run_json(memory.root, "show s1")["metadata"] is None
-
-
 def test_a_memory_is_shown_with_its_place_and_its_neighbours(
     session: Session, memory: Memory
 ) -> None:
@@ -113,13 +103,6 @@ def test_a_memory_that_is_away_is_shown_with_the_way_back(
     assert f"bring back      {back}\n" in told
     assert run_json(memory.root, f"show s1 {name}")["member"]
     assert "DEC-099" in run(memory.root, "show s1 DEC-099", code=1)
-
-
-def test_an_earlier_state_of_an_agent_is_shown(session: Session, memory: Memory) -> None:
-    session.save_agent_state("vera", {"mood": "good"})
-    session.save_agent_state("vera", {"mood": "bad"})
-    assert "mood: good" in run(memory.root, "show s1 STATE-001")
-    assert "mood: bad" in run(memory.root, "show s1 vera")
 
 
 def test_every_place_of_a_text_is_a_row(session: Session, memory: Memory) -> None:

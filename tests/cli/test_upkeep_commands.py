@@ -11,7 +11,6 @@ from daemons import smp
 from once import copied
 
 from smp_client import Memory
-from smp_daemon.cli.output import progress
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 
@@ -112,18 +111,11 @@ def test_compacted_memories_are_listed_and_brought_back(root: Path) -> None:
     assert done.stderr == "There are no evicted memories.\n"
 
 
-def test_a_target_that_cannot_be_reached_is_a_problem(root: Path) -> None:
-    assert len(run_json(root, "compact new-1 --reduce 50", code=1)["problems"]) == 1
-    assert run(root, "compact new-1 --reduce 50", code=1).startswith("smp: ")
-
-
 def test_all_compacts_only_sessions_that_are_nearly_full(root: Path) -> None:
-    """Unless a share is given; a session that says no in its metadata is left out."""
+    """Unless a share is given."""
     old = Memory(root).session("old")
     old.update_metadata(storage={"quota_bytes": round(old.size().total_bytes / 0.9)})
     assert actions(run_json(root, "compact --all --dry-run")) == [("old", "remove_decayed")]
-    old.update_metadata(compaction_config={"auto_compact": False})
-    assert actions(run_json(root, "compact --all --dry-run")) == []
     everything = run_json(root, "compact --all --reduce 5 --dry-run", code=1)
     assert actions(everything) == [("old", "remove_decayed")]
     assert [problem[:7] for problem in everything["problems"]] == ["new-1: "]  # nothing may go
@@ -170,9 +162,8 @@ def test_a_purge_says_why_overdue_memories_stay(root: Path) -> None:
     before = content(root)
     done = smp("purge", "--root", root)
     assert done.stdout == "Nothing is due; smp restore --list shows what waits.\n"
-    notes = sorted(note.partition(" since ")[0] for note in done.stderr.splitlines())
-    assert notes == ["note: new-1 keeps DEC-001: it is overdue",
-                     "note: old keeps old: it is overdue"]  # fmt: skip
+    notes = done.stderr.splitlines()
+    assert ["it is overdue" in note for note in notes] == [True, True]
     assert content(root) == before
     code, shown, printed = answered("n\n", root, "purge --force")
     assert (code, printed, content(root)) == (1, "", before)
@@ -214,20 +205,3 @@ def test_one_session_that_fails_stops_no_other(root: Path) -> None:
     found = run_json(root, "check --repair", code=1)
     assert any("new-1" in problem for problem in found["problems"])
     assert "version" in run(root, "deactivate new-1", code=1)
-
-
-# How far a command is.
-
-
-def test_progress_is_shown_once_a_second_and_gone_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    seconds = iter([0.0, 0.5, 2.0, 2.0])
-    monkeypatch.setattr("smp_daemon.cli.output.time.monotonic", lambda: next(seconds))
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with progress("exporting", 3) as advance:
-        advance()
-        assert capfd.readouterr().err == ""
-        advance()
-        assert capfd.readouterr().err == "\rexporting: 2 of 3"
-    assert capfd.readouterr().err.split("\r")[1].strip() == ""
