@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..model.errors import MemoryNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL
@@ -35,8 +34,7 @@ WHERE r.scope = ? AND r.target = ? AND m.type = 'relationship' ORDER BY m.start
 """
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """A memory that another one refers to, or is related to by a relationship."""
 
     id: str

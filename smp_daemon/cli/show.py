@@ -101,7 +101,7 @@ def _described(memory: Memory, one: Holding, *, count_access: bool) -> dict[str,
     with suppress(MemoryNotFound):
         if one.place == "active":
             scope = find_scope(memory, one.session)
-            references = [asdict(other) for other in scope.references(one.id)]
+            references = [other._asdict() for other in scope.references(one.id)]
             related = [{"id": near.id, "type": near.type, "text": out.text_of(near),
                         "path": near.path}
                        for near in scope.related(one.id, limit=_RELATED)]  # fmt: skip
