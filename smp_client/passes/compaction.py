@@ -49,7 +49,7 @@ from ..model.times import render_time, time_at, time_of
 from ..text.edits import value_of
 from ..text.fingerprint import summary_hash
 from ..text.markdown import render_turn
-from .summarise import references, summary
+from .summarise import SHARE, references, summary
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
@@ -60,7 +60,13 @@ DECAYED, OLD, RESOLVED, EARLIER = OPERATIONS = (
 )  # fmt: skip
 SUMMARY, SUMMARIZES = "summary", "summarizes"  # type of a turn that stands for others, its field
 STATE, ARTIFACT = "agent_state", "artifact"
+_STANDING = {  # why memories of a type stay, closed or not
+    (ARTIFACT, None): "an artifact", (STATE, None): "the current state of an agent",
+    (DECISION.name, False): "a decision that is not closed",
+    (FINDING.name, False): "a finding that is not resolved",
+}  # fmt: skip
 _OLDEST = datetime.min.replace(tzinfo=UTC)
+_SUMMARY_BYTES = 8_000  # that the summaries of a few runs take up
 _NOTES_BYTES = 200  # by which the heads of the files, and the metadata, become longer at most
 
 
@@ -159,29 +165,27 @@ class CompactionPlan:
 
 def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
     """Return why a memory stays whatever the target is; None where it may go."""
-    type, above = item.type, policy.preserved_above
-    said_h, used_h = policy.recent_conversation_hours, policy.recent_access_hours
-    age_h, idle_h = ((now - (at or now)) / timedelta(hours=1) for at in (item.at, item.used))
     if item.file.startswith(f"{STATE_HISTORY}/"):
         # Earlier states go however new they are: the memory is the current one, which stays.
         return None
-    rules = (
-        (type == ARTIFACT, "an artifact"),
-        (type == STATE, "the current state of an agent"),
-        (item.is_summary, "it stands for turns that were evicted"),
-        (item.is_double, "its id stands there more than once"),
-        (not is_memory_id(item.id), "nobody could ask for it by its id"),
-        (item.pinned, "it is pinned"),
-        (type == DECISION.name and not item.closed, "a decision that is not closed"),
-        (type == FINDING.name and not item.closed, "a finding that is not resolved"),
-        (type == PREFERENCE.name and item.explicit, "an explicit preference"),
-        (not (item.at and item.used), "it has no time, so that nobody can tell how old it is"),
-        (type == TURN.name and age_h < said_h, f"said within the last {said_h:g} hours"),
-        (item.priority > above, f"its priority is above {above:g}"),
-        (idle_h < used_h, f"made, changed or read within the last {used_h:g} hours"),
-        (item.is_last, "the last in its file, which somebody may still be writing"),
-    )
-    return next((reason for holds, reason in rules if holds), None)
+    if reason := _STANDING.get((item.type, item.closed)) or _STANDING.get((item.type, None)):
+        return reason
+    if item.is_double or not is_memory_id(item.id):
+        return "its id stands there more than once, or is none"
+    if item.pinned or item.is_summary:
+        return "it is pinned" if item.pinned else "it stands for turns that were evicted"
+    if item.explicit and item.type == PREFERENCE.name:
+        return "an explicit preference"
+    if item.at is None or item.used is None:
+        return "it has no time, so that nobody can tell how old it is"
+    said_h, used_h = policy.recent_conversation_hours, policy.recent_access_hours
+    if item.type == TURN.name and now - item.at < timedelta(hours=said_h):
+        return f"said within the last {said_h:g} hours"
+    if item.priority > policy.preserved_above:
+        return f"its priority is above {policy.preserved_above:g}"
+    if now - item.used < timedelta(hours=used_h):
+        return f"made, changed or read within the last {used_h:g} hours"
+    return "the last in its file, which somebody may still be writing" if item.is_last else None
 
 
 def plan(
@@ -193,7 +197,10 @@ def plan(
     free = [item for item in items if reasons[item.key] is None]
     order = _candidates(free, policy, now, decayed_below)
     turns = [item for item in items if item.file == TURN.file]
-    sums, wanted = [0, *accumulate(one.item.bytes for one in order)], target_bytes
+    sums = [0, *accumulate(one.item.bytes for one in order)]
+    room, wanted = min(int(SHARE * target_bytes), _SUMMARY_BYTES), target_bytes
+    if any(one.item.file == TURN.file for one in order[: bisect_left(sums, wanted)]):
+        wanted += room  # for their summaries
     while True:
         count = min(bisect_left(sums, wanted), len(order))
         chosen = {one.item.key: one for one in order[:count]}
@@ -204,7 +211,7 @@ def plan(
         missing = target_bytes - made.bytes_freed
         if missing <= 0 or count == len(order):
             break
-        wanted = sums[count] + missing + target_bytes // 50  # the summaries take up room
+        wanted = sums[count] + missing + room
     taken.sort(key=lambda one: (one.item.file, one.item.start))
     left, going = {one.item.key for one in order}, {one.item.key for one in taken}
     kept: list[tuple[Item, str]] = []
@@ -318,7 +325,10 @@ def _item(row: tuple[Any, ...]) -> Item:
         type == TURN.name and '"updated_at"' not in data and f'"{SUMMARIZES}"' not in data
     )
     value: dict[str, Any] = {} if is_plain else json.loads(data)
-    uses = [at for at in (*map(time_at, times), time_of(value.get("updated_at"))) if at is not None]
+    used, changed = max((at for at in times if at is not None), default=None), None
+    if value and "updated_at" in value:
+        changed = time_of(value["updated_at"])
+    uses = [at for at in (time_at(used), changed) if at is not None]
     return Item(
         memory_id, type, file, start, size, hash, priority, time_at(times[0]),
         max(uses, default=None), pinned=standing == PINNED, closed=is_resolved(value),

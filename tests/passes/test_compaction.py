@@ -72,7 +72,7 @@ def kept(decided: CompactionPlan) -> dict[str, str]:
      "made, changed or read within the last 48 hours"),
     (turn(1, 30, 0.1, is_summary=True), "it stands for turns that were evicted"),
     (turn(1, 30, 0.1, is_last=True), "the last in its file, which somebody may still be writing"),
-    (turn(1, 30, 0.1, is_double=True), "its id stands there more than once"),
+    (turn(1, 30, 0.1, is_double=True), "its id stands there more than once, or is none"),
     (turn(1, 30, 0.1, at=None), "it has no time, so that nobody can tell how old it is"),
     (turn(1, -400, 0.1), "said within the last 24 hours"),  # a clock that went back
     (item("report", "artifact", 90, 0.1), "an artifact"),
@@ -137,7 +137,7 @@ def test_conversation_goes_from_its_oldest_end() -> None:
     decided = made(*(turn(number, 50 - number, 0.6) for number in range(1, 41)), target=20_000)
     ids = list(gone(decided))
     assert ids == [f"turn-{number}" for number in range(1, len(ids) + 1)]
-    assert 20_000 <= decided.bytes_freed <= 23_000
+    assert 20_000 <= decided.bytes_freed <= 25_000
 
 
 def test_short_decayed_turns_go_without_a_summary() -> None:
