@@ -212,7 +212,8 @@ class Intake:
             if entry["entry"] == "memory":
                 session.remember(entry)
             elif isinstance(notes := entry["metadata"].get(IMPORTED), dict):
-                session.applied = notes.get(_TOMBSTONES) or {}
+                applied = notes.get(_TOMBSTONES)
+                session.applied = applied if isinstance(applied, dict) else {}
         return session
 
     # One memory.

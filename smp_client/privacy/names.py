@@ -31,13 +31,14 @@ _PARTS_TO_PLAY = """
 _NOBODY = frozenset(_PARTS_TO_PLAY.split())
 
 
-class Hit(NamedTuple):
-    """A place in a text where a name stands."""
+class Spot(NamedTuple):
+    """A place in a text that says who somebody is."""
 
     start: int
     end: int
-    of: str  # USER or PROJECT
-    name: str  # as it is known
+    kind: str  # USER, PROJECT, or a kind of personal data
+    key: str  # equal for one person or thing
+    shown: str  # as it is known
 
 
 class Names:
@@ -57,16 +58,17 @@ class Names:
             if patterns:
                 self._finders.append((re.compile("|".join(patterns), flags), known))
 
-    def find(self, text: str) -> list[Hit]:
+    def find(self, text: str) -> list[Spot]:
         """Return every place where a name stands, in order; the longest of those that overlap."""
-        hits: list[Hit] = []
+        hits: list[Spot] = []
         for pattern, known in self._finders:
             for match in pattern.finditer(text):
                 word = _plain(match[0])
                 meaning = known.get(word) or known.get(" ".join(_words(word.lower())))
                 if meaning is not None:
-                    hits.append(Hit(*match.span(), *meaning))
-        kept: list[Hit] = []
+                    kind, name = meaning
+                    hits.append(Spot(*match.span(), kind, name.casefold(), name))
+        kept: list[Spot] = []
         for hit in sorted(hits, key=lambda hit: (hit.start, -hit.end)):
             if not kept or hit.start >= kept[-1].end:
                 kept.append(hit)

@@ -11,13 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 from ..model.errors import Invalid
 from ..redaction.personal import personal
 from ..redaction.redact import secrets_under
 from ..redaction.secrets import Found, joined
-from .names import PROJECT, USER, Names
+from .names import PROJECT, USER, Names, Spot
 
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
@@ -76,14 +75,6 @@ class Replacement:
     what: str | None = None
 
 
-class _Spot(NamedTuple):
-    start: int
-    end: int
-    kind: str
-    key: str  # equal for one person or thing
-    shown: str
-
-
 class Placeholders:
     """The placeholders of one run. Nobody gets one that is `taken`."""
 
@@ -136,7 +127,7 @@ class Placeholders:
             found[_CLASSES[kind][0]] += self._counts[new]
         return found
 
-    def _placeholder(self, spot: _Spot) -> str:
+    def _placeholder(self, spot: Spot) -> str:
         given = self._given.get((spot.kind, spot.key))
         if given is None:
             given = next(new for new in self._next[spot.kind] if new not in self._taken)
@@ -145,15 +136,14 @@ class Placeholders:
         self._counts[given] += 1
         return given if self._config.replace_with_placeholders else REMOVED
 
-    def _spots(self, text: str, key: str) -> list[_Spot]:
+    def _spots(self, text: str, key: str) -> list[Spot]:
         """Return the places to replace, in order; a name only where nothing else covers it."""
         if _TIME.fullmatch(text):
             return []
         found = secrets_under(key, text) if self._config.secrets else []
         found += [one for one in personal(text) if self._is_wanted(one.kind)]
         shapes = [spot for one in joined(found) if (spot := _spot(text, one))]
-        names = [_Spot(hit.start, hit.end, hit.of, hit.name.casefold(), hit.name)
-                 for hit in self._names.find(text) if self._is_wanted(hit.of)
+        names = [hit for hit in self._names.find(text) if self._is_wanted(hit.kind)
                  and not any(hit.start < one.end and one.start < hit.end
                              for one in shapes)]  # fmt: skip
         return sorted([*shapes, *names])
@@ -171,17 +161,17 @@ def is_placeholder(text: str) -> bool:
     return _FORM.fullmatch(text) is not None or text in (REMOVED, _TAG_REMOVED)
 
 
-def _spot(text: str, found: Found) -> _Spot | None:
+def _spot(text: str, found: Found) -> Spot | None:
     """Return the place, and None where an earlier run, or a redaction, has put it there."""
     original = text[found.start : found.end]
     if not _REDACTED.sub("", _FORM.sub("", original)).strip(" \t\"'<>[](){};,.:=/\\-"):
         return None
     if found.kind not in _CLASSES:
         shown = f"({found.kind.replace('_', ' ')})"
-        return _Spot(found.start, found.end, _HIDDEN, original, shown)
+        return Spot(found.start, found.end, _HIDDEN, original, shown)
     key = original.casefold() if found.kind == "email" else original
     key = _LOOSE.sub("", key) if found.kind in _SPACED else key
-    return _Spot(found.start, found.end, found.kind, key, original)
+    return Spot(found.start, found.end, found.kind, key, original)
 
 
 def _numbers(kind: str) -> Iterator[str]:

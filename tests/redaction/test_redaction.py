@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import smp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session
 from smp_client.disk.policy import POLICY_FILE, publish, published
@@ -219,36 +216,6 @@ def test_a_reason_is_written_too(memory: Memory, session: Session) -> None:
     assert places_of(memory.root, TOKEN) == []
 
 
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=30),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(min_size=1, max_size=15), inner, max_size=4)
-    ),
-    max_leaves=20,
-)
-
-
-@given(PLAIN, PLAIN)
-def test_what_is_redacted_is_clean_and_has_its_old_shape(one: Any, other: Any) -> None:
-    """Redacting twice takes out nothing more; keys, lists and everything that is no text stay."""
-    value = {"a": [one, SAYS, {"password": PASSWORD, "other": other}]}
-    new, kinds = Redaction().redacted_value(value)
-    assert kinds["github_token"] >= 1
-    assert kinds["password"] >= 1
-    assert TOKEN not in json.dumps(new)
-    assert Redaction().redacted_value(new) == (new, Counter())
-
-    def shape(item: Any) -> Any:
-        if isinstance(item, dict):
-            return {key: shape(inner) for key, inner in item.items()}
-        if isinstance(item, list):
-            return [shape(inner) for inner in item]
-        return str if isinstance(item, str) else item
-
-    assert shape(new) == shape(value)
-
-
 STANDING_FOR_ONE = (
     None, True, 12, "null", "hunterword", "correct horse battery", "true", "none", "12", "***",
     "<password>", "${VAR}", "$VAR", "DB_PASSWORD", "os.environ", "required", "required.",
@@ -261,30 +228,15 @@ STANDING_FOR_ONE = (
 @pytest.mark.parametrize("key", ["password", "db.password", "DB_PASSWORD", "userPassword"])
 def test_a_value_under_a_key_that_names_a_password_is_one(key: str) -> None:
     """Plain words, sentences and values that stand for one stay."""
-    value = {"db": {key: PASSWORD, "user": "app"}, "env": [{"name": key, "value": PASSWORD}]}
+    value = {"db": {key: PASSWORD, "user": "app", "port": 5, "tls": [True, None]},
+             "env": [{"name": key, "value": PASSWORD}]}  # fmt: skip
     new, kinds = Redaction().redacted_value(value)
-    assert new["db"] == {key: "[redacted: password]", "user": "app"}
+    assert new["db"] == {**value["db"], key: "[redacted: password]"}
     assert new["env"] == [{"name": key, "value": "[redacted: password]"}]
     assert kinds == {"password": 2}
+    assert Redaction().redacted_value(new) == (new, {})
     for word in STANDING_FOR_ONE:
         assert Redaction().redacted_value({"db": {key: word}}) == ({"db": {key: word}}, {}), word
-
-
-@pytest.mark.parametrize("text", [
-    "DB_PASSWORD=letmein", "PGPASSWORD=letmein psql", "pwd=letmein", "password='letmein'",
-    'password: "letmein"',
-])  # fmt: skip
-def test_a_plain_word_that_is_set_or_quoted_is_a_password(text: str) -> None:
-    assert Redaction().redacted_text(text)[0] == text.replace("letmein", "[redacted: password]")
-
-
-@pytest.mark.parametrize("text", [
-    "password: required", "password=None", "login(user, password=password)", "PASSWORD=xxx",
-    "PASSWORD=${DB_PASSWORD}", "password='<password>'", "password=self.password", "bypass=true",
-    "pwd=/home", "password: letmein",
-])  # fmt: skip
-def test_a_word_that_stands_for_a_password_stays(text: str) -> None:
-    assert Redaction().redacted_text(text)[0] == text
 
 
 def test_times_and_what_comes_twice_hide_no_secret() -> None:

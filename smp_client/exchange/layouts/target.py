@@ -20,18 +20,7 @@ from ...model.errors import Conflict, StorageFailed
 from ...model.layout import GLOBAL
 from ...model.record import DECISION, TURN, Kind
 from ..entry import IMPORTED, IMPORTED_ID, Entry
-from .source import (
-    CHECKED,
-    JSONL,
-    KINDS,
-    MANIFEST,
-    MEMORY,
-    METADATA,
-    PER_KIND,
-    SHARED,
-    TOMBSTONES,
-    checksums,
-)
+from . import source
 
 _BOOKKEEPING = frozenset(("id", "turn", "timestamp", "decay", "redacted", IMPORTED, IMPORTED_ID))
 _TYPES = {"turn": "conversation", "learning": "finding", "pattern": "finding"}
@@ -98,11 +87,12 @@ def _per_kind(dump: Dump) -> dict[str, bytes]:
     """Return the files of one session; for `global`, those of `shared/`."""
     if dump.session == GLOBAL:
         listed = {file: [_row(kind, record) for kind, record in dump.records if kind is of]
-                  for file, of in SHARED.items()}  # fmt: skip
-        return {f"shared/{file}": _lines([{f"{SHARED[file].type}s": rows}])
+                  for file, of in source.SHARED.items()}  # fmt: skip
+        return {f"shared/{file}": _lines([{f"{source.SHARED[file].type}s": rows}])
                 for file, rows in listed.items()}  # fmt: skip
-    rows: dict[str, list[dict[str, Any]]] = {file: [] for file in KINDS}
-    places = {kind.name: file for file, kind in KINDS.items()} | {"learning": "findings.jsonl"}
+    rows: dict[str, list[dict[str, Any]]] = {file: [] for file in source.KINDS}
+    places = {kind.name: file for file, kind in source.KINDS.items()}
+    places["learning"] = "findings.jsonl"
     for kind, record in dump.records:
         rows[places[kind.name]].append(_row(kind, record))
     top, said = f"sessions/{dump.session}", dump.metadata
@@ -120,7 +110,7 @@ def _per_kind(dump: Dump) -> dict[str, bytes]:
                        "last_accessed": said.get("last_accessed")},
         "version": "1.0",
     }  # fmt: skip
-    return {**found, f"{top}/{MANIFEST}": _lines([manifest])}
+    return {**found, f"{top}/{source.MANIFEST}": _lines([manifest])}
 
 
 def _row(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,11 +159,11 @@ def _checked(dump: Dump) -> dict[str, bytes]:
                "tags": [str(tag) for tag in tags],
                "references": [_name(one, _ID_CHARACTERS) for one in plain.references],
                }  # fmt: skip
-        rows.append({**row, "checksum": next(checksums(row))})
+        rows.append({**row, "checksum": next(source.checksums(row))})
     marks = [{"id": _name(mark["id"], _ID_CHARACTERS), "timestamp": mark.get("at"),
               "reason": mark.get("reason")} for mark in dump.tombstones]  # fmt: skip
     top = f"sessions/{session}"
-    found = {f"{top}/{MEMORY}": _lines(rows), f"{top}/{TOMBSTONES}": _lines(marks)}
+    found = {f"{top}/{source.MEMORY}": _lines(rows), f"{top}/{source.TOMBSTONES}": _lines(marks)}
     counts = Counter(f"{row['type']}s" for row in rows)
     types = ("conversations", "decisions", "findings", "preferences")
     metadata = {
@@ -183,7 +173,7 @@ def _checked(dump: Dump) -> dict[str, bytes]:
         "decay_config": said.get("decay_config", {"enabled": True}), "preferences": {},
         "statistics": {name: counts[name] for name in types}, "version": 1,
     }  # fmt: skip
-    return {**found, f"{top}/{METADATA}": _lines([metadata])}
+    return {**found, f"{top}/{source.METADATA}": _lines([metadata])}
 
 
 def _name(name: str, size: int) -> str:
@@ -198,7 +188,7 @@ def _lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 WRITERS: dict[str, Callable[[Dump], dict[str, bytes]]] = {
-    JSONL: _jsonl, PER_KIND: _per_kind, CHECKED: _checked,
+    source.JSONL: _jsonl, source.PER_KIND: _per_kind, source.CHECKED: _checked,
 }  # fmt: skip
 
 
