@@ -123,7 +123,7 @@ def run(
             for name in schedule.due(now()):
                 worker.ask_for(name)
             if log.problem:  # until this line is written
-                log.logger.error("log lines lost", component="log", reason=log.problem)
+                log.logger.info("logging again", component="log")
             worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
                 systemd.notify("WATCHDOG=1")

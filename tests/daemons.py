@@ -83,13 +83,13 @@ def settings_file(directory: Path, **sections: Any) -> Path:
 
 
 class Daemon:
-    def __init__(self, roots: Sequence[Path], log: Path, config: Path | None = None, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, roots: Sequence[Path], log: Path, config: Path | None = None, program: Sequence[str] = ()) -> None:
         self.log = log
         named = [part for root in roots for part in ("--root", str(root))] + (["--config", str(config)] if config else [])
         self.process: Forked | subprocess.Popen[bytes]
         with log.open("ab") as output, open(os.devnull, "r+b") as nothing:
-            if prefix:
-                self.process = subprocess.Popen([*prefix, "run", *named], stderr=output, stdin=nothing)
+            if program:
+                self.process = subprocess.Popen([*program, "run", *named], stderr=output, stdin=nothing)
             else:
                 self.process = _FORKING.start(["run", *named], [nothing.fileno(), nothing.fileno(), output.fileno()])
 

@@ -408,7 +408,7 @@ def test_a_signal_that_comes_while_a_lock_is_held_does_not_hang_it(
 ) -> None:
     """Lock by lock: a handler that waits for one that the main thread holds would wait for ever."""
     traced = [sys.executable, "-c", SIGNALLED_INSIDE_LOCKS]
-    daemon = Daemon([memory.root], tmp_path / "log", prefix=traced)
+    daemon = Daemon([memory.root], tmp_path / "log", program=traced)
     try:
         with no_hang():
             wait_until(lambda: len(daemon.said("configuration reloaded")) >= 3, "it goes on")

@@ -175,9 +175,7 @@ def all_calls(base: Path, directory: Path) -> list[Call]:
 @needs_strace
 def test_killed_at_some_system_calls_of_a_batch(tmp_path: Path) -> None:
     """Killed before one of its changing system calls, from the start to the last derived file: the next daemon makes the index
-    that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes most.
-
-    Three calls are few: a variant whose batches were no transactions passed here. Only the slow test can be expected to find it."""
+    that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes most."""
     base = changed_tree(tmp_path)
     calls = all_calls(base, tmp_path)
     some = random.Random(3).sample(calls, 3)
@@ -216,10 +214,7 @@ def filled(disk: Path) -> Iterator[Path]:
 def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
     """The tree has grown and its disk is full to the last page: the daemon lives, status is degraded and says why, `smp sync` does
     not claim success, and nothing is cut off; it does not try again more than about once a second. With space again all is well
-    without anybody's help.
-
-    Not run against a broken variant yet. By reading: `smp sync` used to be answered after a failure, and nothing paused before
-    the next attempt."""
+    without anybody's help."""
     with mounted("tmpfs", tmp_path / "disk", "tmpfs", "size=6m") as disk:
         memory = Memory(disk / "root")
         add_sessions(memory, 3)
@@ -410,9 +405,7 @@ def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
 @pytest.mark.parametrize("writes", [2_000, pytest.param(205_000, marks=pytest.mark.slow)])
 def test_many_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path, writes: int) -> None:
     """Memory, descriptors and threads after the warm-up stay within a fixed bound, and the index is right in the end. Each write is
-    five events: the slow form is more than a million.
-
-    A variant that kept each batch's paths and opened a descriptor for it failed: 84 descriptors and 48 MB became 452 and 108 MB."""
+    five events: the slow form is more than a million."""
     stays_flat(memory, tmp_path, writes)
 
 

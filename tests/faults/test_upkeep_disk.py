@@ -134,9 +134,7 @@ def is_derived(name: str, path: str) -> bool:
 @pytest.mark.parametrize("operation", MOST)
 def test_a_disk_that_is_full_from_some_write_on(runner: Programs, operation: str, tmp_path: Path) -> None:
     """ENOSPC from one of its writes and all of that kind after it: the pass says so, the session is in one place, and done again
-    when there is room, all is as if nothing had been.
-
-    For broken variants see below; the slow test takes every write, and fsync too."""
+    when there is room, all is as if nothing had been."""
     failing = Failing(operation, tmp_path, runner)
     assert list(failing.problems(failing.calls(WRITING, each=8, of_index=80), "ENOSPC", on=True)) == []
 
@@ -150,9 +148,7 @@ def _some(calls: list[tuple[str, int]]) -> list[tuple[str, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", PASSES)
 def test_a_disk_that_fails_anywhere(runner: Programs, operation: str, tmp_path: Path) -> None:
-    """The same for each write, for one write that fails alone, and for EIO from each fsync, which is never left unsaid.
-
-    Seen to fail for purging where `scrub_index` let a full disk through: what had been purged was not told."""
+    """The same for each write, for one write that fails alone, and for EIO from each fsync, which is never left unsaid."""
     failing = Failing(operation, tmp_path, runner)
     writes, syncs = (_some(calls) for calls in (failing.calls(WRITING, of_index=15), failing.calls(SYNCING, of_index=4)))
     found = [*failing.problems(writes, "ENOSPC", on=True), *failing.problems(syncs, "EIO")]
@@ -186,9 +182,7 @@ _LEVELS = (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 50, 64, 100)  # in p
 @pytest.mark.parametrize("operation", MOST)
 def test_a_small_disk_filled_to_various_levels(operation: str, levels: tuple[int, ...], tmp_path: Path) -> None:
     """With no page left, or a few more: the pass raises SMPError and nothing is lost, or does all of it. While the disk is full the
-    session is in one place; when there is room again, the same call ends as it would have ended on an empty disk.
-
-    Seen to fail with a session that is out of its place while it is copied, and with a write that ignores ENOSPC."""
+    session is in one place; when there is room again, the same call ends as it would have ended on an empty disk."""
     failing = Failing(operation, tmp_path)
     found: list[str] = []
     outcomes = set()

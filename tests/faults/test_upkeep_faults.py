@@ -38,7 +38,7 @@ from smp_daemon.schedule import KNOWN_SINCE, save_successes
 from smp_daemon.worker import Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
+from daemons import SMP, Daemon, running, settings_file, smp, status, wait_until, wait_until_true
 
 pytestmark = pytest.mark.usefixtures("no_grace")
 
@@ -94,9 +94,7 @@ def all_is_done(root: Path) -> bool:
 
 def test_while_most_sessions_are_gone_nothing_is_taken_out(tmp_path: Path) -> None:
     """Three of five have disappeared when the daemon starts and all jobs are due: nothing is archived, compacted or purged, and
-    status says why. When they are back for long enough, and the daemon has started again, all of it is done.
-
-    Seen to fail with `TAKES_OUT = ()`."""
+    status says why. When they are back for long enough, and the daemon has started again, all of it is done."""
     root = tmp_path / "root"
     memory = overdue(root)
     smp("sync", "--root", root)
@@ -125,9 +123,7 @@ def test_while_most_sessions_are_gone_nothing_is_taken_out(tmp_path: Path) -> No
 @pytest.mark.parametrize("how", ["unmounted", "without its marker"])
 def test_while_the_root_is_gone_no_job_touches_anything(tmp_path: Path, how: str) -> None:
     """The root goes after the start, before its jobs, each of which is then asked for in the daemon's own thread: all are skipped,
-    no byte changes, here or there, and status cannot or does not say that all is well. It comes back: all is done.
-
-    Seen to fail with a `Maintenance._unsafe` that never finds anything."""
+    no byte changes, here or there, and status cannot or does not say that all is well. It comes back: all is done."""
     kept, root = tmp_path / "kept", tmp_path / "root"
     overdue(kept)
     root.mkdir()
@@ -233,7 +229,7 @@ def run_jobs_traced(root: Path, directory: Path, *options: str) -> bool:
     log = directory / "log"
     log.unlink(missing_ok=True)
     config = settings_file(directory, **OFTEN)
-    daemon = Daemon([root], log, config, ["strace", "-f", "-e", f"trace={','.join(MOVING)}", *options])
+    daemon = Daemon([root], log, config, ["strace", "-f", "-e", f"trace={','.join(MOVING)}", *options, *SMP])
 
     def is_over() -> bool:
         done = {line["event"] for line in daemon.lines() if line["component"] == "job"}
@@ -249,9 +245,7 @@ def run_jobs_traced(root: Path, directory: Path, *options: str) -> bool:
 def test_a_daemon_that_is_killed_while_it_decays_compacts_archives_and_purges(tmp_path: Path) -> None:
     """Killed at some of its renames and removals, all jobs being due: the next daemon ends where an undisturbed one does, in every
     file and every member of an archive, and its index is what a rebuild gives. (Each pass is killed everywhere in
-    test_kill_upkeep.py; here it is whether the daemon takes all of it up again.)
-
-    Seen to fail where a job counts as done when it is asked for."""
+    test_kill_upkeep.py; here it is whether the daemon takes all of it up again.)"""
     base, undisturbed, root = (tmp_path / name for name in ("base", "undisturbed", "root"))
     overdue(base)
     smp("sync", "--root", base)
@@ -307,9 +301,7 @@ for number in range(60):
 def test_writers_lose_nothing_to_all_passes_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that writes under the locks, and tries again what is refused, and a shell that appends without, against decay,
     compaction, archiving and bringing back, one after the other and again and again, in another process: in the end each record
-    that either could write is there exactly once.
-
-    Seen to fail where the directory of a session that is put away is removed at once, and where files are replaced by a rename."""
+    that either could write is there exactly once."""
     monkeypatch.undo()  # without the grace, a shell that has found a file and is held up before it opens it can lose a line
     root, stop = tmp_path / "root", tmp_path / "stop"
     prepared("compact", root)
