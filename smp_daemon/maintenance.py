@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from smp_client import Memory, SessionNotFound, SMPError
@@ -22,7 +23,6 @@ from smp_client.passes import purge
 from smp_client.passes.compaction import compact
 from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle, observe
-from smp_client.passes.overdue import load
 from smp_client.passes.retention import retain
 from smp_client.passes.tidy import tidy
 
@@ -41,6 +41,7 @@ REMOVES = (ARCHIVE, COMPACTION, PURGE)  # never in a tree from which most sessio
 URGENT = (SCRUB, COMPACTION)  # somebody waits for it, or a session is nearly full
 FREQUENT = (TIDY, LIFECYCLE, MEANING)  # logged only where they did something
 FAILED_AGAIN_S = 3600.0
+AT_ONCE_SESSIONS = 50  # whose ages are asked for in one step
 READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
 SCRUB_EVERY_S = 5.0  # between two scrubs, where one could not be finished
 VECTORS_AT_ONCE = 200  # in about 30 ms; other work comes first again after them
@@ -205,14 +206,20 @@ class Maintenance:
         root, memory, archives = run.root, run.root.hasty_memory, run.name == ARCHIVE
         sessions = _sessions(memory)
         root.fullness.forget_others(set(sessions))
-        observe(memory)  # how long each session is seen unused: a leap of the clock does not count
-
-        def work(name: str) -> Outcome:
-            if not archives:
+        # How long each session is seen unused: a leap of the clock does not count.
+        ages = partial(lifecycle, memory, archive=archives, ledger=observe(memory))
+        due: list[str] = []
+        # Each question to the index looks at every session, so it is asked for many at once.
+        for start in range(0, len(sessions), AT_ONCE_SESSIONS):
+            some = sessions[start : start + AT_ONCE_SESSIONS]
+            for name in [] if archives else some:
                 self.weigh(root, name)
-            return lifecycle(memory, archive=archives, only=[name], ledger=load(memory))
-
-        yield from run.each(sessions, work)
+            plan = ages(only=some, dry_run=True)
+            due += [action.session for action in plan.actions]
+            due += [problem.partition(":")[0] for problem in plan.problems]
+            yield
+        run.done["sessions"] += len(sessions) - len(due)
+        yield from run.each(due, lambda name: ages(only=[name]))
 
     def _purge(self, run: Run) -> Iterator[None]:
         """Delete memories past their age, then destroy deleted ones past their time."""

@@ -32,11 +32,13 @@ class Drops:
     def take_in(self, scope: str) -> None:
         """Take in some drops of a session. The rest, and drops that must wait, are tried again."""
         root, started = self._root, time.perf_counter()
+        names = waiting(root.memory.tree, directory_of(scope))
+        if not names and scope not in self._waiting:
+            return
         try:
             session = root.memory._session(scope)
         except SessionNotFound:  # it was archived or deleted just now
             return
-        names = waiting(session.scope.tree, session.scope.directory)
         # From the back every other time, so that waiting drops do not hold up those behind them.
         self._from_the_front = not self._from_the_front
         held_up: list[inbox.Drop] = []
