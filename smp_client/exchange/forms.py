@@ -1,7 +1,7 @@
 """The four forms of an export: JSON lines, one JSON document, YAML documents, Markdown for people.
 
 Each is written and read entry by entry, and all hold the same values. An entry that cannot be read
-is reported with its line, and reading goes on with the next. JSON has no NaN: it becomes null.
+is reported with its line, and reading goes on with the next.
 """
 
 from __future__ import annotations
