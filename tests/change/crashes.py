@@ -17,23 +17,13 @@ from smp_client.passes.tidy import tidy
 
 SESSION = "s1"
 TOKEN = "memory number"
-_STEPS = (
-    "rename",
-    "rename_new",
-    "exchange",
-    "unlink",
-    "create",
-    "replace",
-    "write_new",
-    "replace_derived",
-)
+_STEPS = ("rename", "rename_new", "exchange", "unlink", "create", "replace", "write_new",
+          "replace_derived")  # fmt: skip
 _DONE, _DIED, _FAILED = 0, 1, 2
 
 
 def crash_after(steps: int, act: Callable[[Memory], Any], root: Path) -> bool:
-    """Do something in a process that dies before its n-th change. Return whether it was done, or
-    refused.
-    """
+    """Do something in a process that dies before its n-th change. Return whether it survived."""
     pid = os.fork()
     if pid == 0:
         _die_after(steps, act, root)
@@ -70,9 +60,7 @@ def _die_after(steps: int, act: Callable[[Memory], Any], root: Path) -> None:
 def every_crash(
     base: Path, act: Callable[[Memory], Any], stride: int = 1
 ) -> Iterator[tuple[int, Path]]:
-    """Yield a copy of a tree for every step at which the act can die, or every so many, and last
-    one in which it is done.
-    """
+    """Yield a copy of a tree for every so many steps at which the act dies; in the last, it is done."""
     for steps in range(0, 400, stride):
         root = base.with_name(f"{base.name}-{steps}")
         shutil.copytree(base, root)

@@ -19,18 +19,15 @@ pytestmark = pytest.mark.usefixtures("short_grace")
 def fill(memory: Memory) -> None:
     session = memory.create_session(id=SESSION, user="Anna Berg")
     for number in range(6):
-        session.record_decision(
-            f"{TOKEN} {number} a decision",
-            made_by="Anna Berg",
-            tags=["odd" if number % 2 else "even"],
-        )
+        said, tags = f"{TOKEN} {number} a decision", ["odd" if number % 2 else "even"]
+        session.record_decision(said, made_by="Anna Berg", tags=tags)
         session.add_turn("user", f"{TOKEN} {number} a turn")
     session.save_artifact("plan", f"{TOKEN} an artifact")
 
 
-WANTED = {f"{TOKEN} {number} a {kind}" for number in range(6) for kind in ("decision", "turn")} | {
-    f"{TOKEN} an artifact"
-}
+KINDS = ("decision", "turn")
+WANTED = {f"{TOKEN} {number} a {kind}" for number in range(6) for kind in KINDS}
+WANTED.add(f"{TOKEN} an artifact")
 
 
 def delete(memory: Memory) -> None:
@@ -53,34 +50,35 @@ def anonymise(memory: Memory) -> None:
     memory.privacy.anonymize(SESSION)
 
 
+def unarchive(memory: Memory) -> None:
+    memory.restore_session(SESSION)
+
+
+def undelete(memory: Memory) -> None:
+    memory.undelete_session(SESSION)
+
+
 Act = Callable[[Memory], Any]
 VERBS: dict[str, tuple[list[Act], Act]] = {
     "delete": ([], delete),
     "delete by topic": ([], lambda memory: memory.privacy.delete(SESSION, topic="odd", reason="test")),
     "restore": ([delete], restore),
     "archive": ([], archive),
-    "unarchive": ([archive], lambda memory: memory.restore_session(SESSION)),
+    "unarchive": ([archive], unarchive),
     "delete in the archive": ([archive], delete),
     "restore in the archive": ([archive, delete], restore),
-    "restore after unarchiving": (
-        [archive, delete, lambda memory: memory.restore_session(SESSION)],
-        restore,
-    ),
+    "restore after unarchiving": ([archive, delete, unarchive], restore),
     "delete a session": ([], delete_session),
-    "undelete a session": ([delete_session], lambda memory: memory.undelete_session(SESSION)),
+    "undelete a session": ([delete_session], undelete),
     "delete an archived session": ([archive], delete_session),
-    "undelete an archived session": (
-        [archive, delete_session],
-        lambda memory: memory.undelete_session(SESSION),
-    ),
+    "undelete an archived session": ([archive, delete_session], undelete),
     "anonymise": ([], anonymise),
     "undo an anonymisation": ([anonymise], restore),
     "anonymise in the archive": ([archive], anonymise),
-    "update": (
-        [],
-        lambda memory: memory.session(SESSION).update("DEC-004", rationale="looked at again"),
-    ),
+    "update": ([], lambda memory: memory.session(SESSION).update("DEC-004", rationale="again")),
 }
+QUICK = ("delete", "restore", "archive", "unarchive", "delete in the archive", "undelete a session",
+         "update")  # fmt: skip
 
 
 def prepared(tmp_path: Path, before: list[Act]) -> Path:
@@ -93,19 +91,9 @@ def prepared(tmp_path: Path, before: list[Act]) -> Path:
     return root
 
 
-QUICK = (
-    "delete",
-    "restore",
-    "archive",
-    "unarchive",
-    "delete in the archive",
-    "undelete a session",
-    "update",
-)
-
-
 @pytest.mark.parametrize(("verb", "stride"), [
-    *(pytest.param(verb, 2) for verb in QUICK), *(pytest.param(verb, 1, marks=pytest.mark.slow) for verb in VERBS)
+    *(pytest.param(verb, 2) for verb in QUICK),
+    *(pytest.param(verb, 1, marks=pytest.mark.slow) for verb in VERBS),
 ])  # fmt: skip
 def test_a_crash_at_any_step_leaves_each_memory_in_one_place(
     tmp_path: Path, verb: str, stride: int
@@ -122,7 +110,8 @@ def test_a_crash_at_any_step_leaves_each_memory_in_one_place(
 
 
 @pytest.mark.parametrize(("verb", "stride"), [
-    pytest.param("anonymise", 2), *(pytest.param(verb, 1, marks=pytest.mark.slow) for verb in VERBS if "anonymis" in verb)
+    pytest.param("anonymise", 2),
+    *(pytest.param(verb, 1, marks=pytest.mark.slow) for verb in VERBS if "anonymis" in verb),
 ])  # fmt: skip
 def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str, stride: int) -> None:
     """In the metadata, in all memories and in the head of the conversation."""
@@ -132,10 +121,9 @@ def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str, stride: in
     for _, root in every_crash(base, act, stride):
         places(root)  # which tidies up
         memory = Memory(root)
-        found = [
-            one for one in memory.privacy.find("Anna Berg") if one.place in ("active", "archived")
-        ]
-        seen.add(len([one for one in found if one.type != "summary"]))
+        found = [one for one in memory.privacy.find("Anna Berg")
+                 if one.place in ("active", "archived") and one.type != "summary"]  # fmt: skip
+        seen.add(len(found))
         memory.close()
     assert seen == {0, 8}  # six decisions, the metadata and the head
 

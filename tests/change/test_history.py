@@ -1,6 +1,4 @@
-"""Histories of all verbs, with crashes: each memory is at every step in exactly one place, or
-purged.
-"""
+"""Histories of all verbs, with crashes: each memory is always in one place, or purged."""
 
 from __future__ import annotations
 
@@ -60,9 +58,8 @@ class History(RuleBasedStateMachine):
 
     def _record(self, session: Any) -> None:
         text = self._token()
-        session.record_decision(
-            text, made_by="Anna Berg", tags=["even" if self.number % 2 else "odd"]
-        )
+        tags = ["even" if self.number % 2 else "odd"]
+        session.record_decision(text, made_by="Anna Berg", tags=tags)
         self.known.add(text)
 
     def _attempt(self, act: Callable[[Memory], Any]) -> None:
@@ -74,10 +71,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def record(self) -> None:
-        def act(memory: Memory) -> None:
-            self._record(memory.session(SESSION))
-
-        self._attempt(act)
+        self._attempt(lambda memory: self._record(memory.session(SESSION)))
 
     @rule()
     def say(self) -> None:
@@ -94,9 +88,7 @@ class History(RuleBasedStateMachine):
         if file.exists():
             text = self._token()
             with file.open("a") as opened:
-                opened.write(
-                    f"  - id: typed-{self.number}\n    decision: {text}\n    made_by: hand\n"
-                )
+                opened.write(f"  - id: typed-{self.number}\n    decision: {text}\n")
             self.known.add(text)
 
     @rule(chosen=st.randoms(use_true_random=False))
@@ -111,11 +103,8 @@ class History(RuleBasedStateMachine):
 
     @rule(chosen=st.randoms(use_true_random=False), steps=st.integers(0, 12), dies=st.booleans())
     def delete(self, chosen: Any, steps: int, dies: bool) -> None:
-        found = [
-            one
-            for one in self._holdings("active", "archived", "evicted")
-            if one.id and one.file != METADATA
-        ]
+        found = [one for one in self._holdings("active", "archived", "evicted")
+                 if one.id and one.file != METADATA]  # fmt: skip
         if found:
             ids = sorted({one.id for one in chosen.sample(found, min(3, len(found)))})
             self._do(lambda memory: memory.privacy.delete(SESSION, ids, reason="test"), steps, dies=dies)
@@ -139,11 +128,8 @@ class History(RuleBasedStateMachine):
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def compact(self, steps: int, dies: bool) -> None:
-        self._do(
-            lambda memory: later(memory).session(SESSION).compact(reduction_pct=100),
-            steps,
-            dies=dies,
-        )
+        act = lambda memory: later(memory).session(SESSION).compact(reduction_pct=100)  # noqa: E731
+        self._do(act, steps, dies=dies)
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def bring_back(self, steps: int, dies: bool) -> None:

@@ -52,16 +52,7 @@ def test_it_comes_back_between_two_looks(
     assert memory.session("s1").records("decision")[0].text == "First"
 
 
-@pytest.mark.parametrize("put", [archived, deleted])
-def test_what_is_put_away_is_still_said_to_be(
-    memory: Memory, session: Session, put: Callable[[Memory], object]
-) -> None:
-    put(memory)
-    with pytest.raises(SessionPutAway):
-        session.record_decision("Second", made_by="a")
-
-
-def test_what_is_nowhere_is_still_said_to_be(memory: Memory, session: Session) -> None:
+def test_a_session_that_is_nowhere_is_not_said_to_be_away(memory: Memory, session: Session) -> None:
     (memory.root / "active/s1").rename(memory.root / "moved-away")
     with pytest.raises(SessionNotFound) as raised:
         session.record_decision("Second", made_by="a")
