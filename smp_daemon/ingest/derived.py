@@ -15,8 +15,8 @@ from . import indexer, metadata
 if TYPE_CHECKING:
     from ..root import Root
 
-# The least time between two writes of an active session, and of any other or after a failure.
-ACTIVE_S, IDLE_S = 2.0, 60.0
+EVERY_S = 2.0  # the least time between two writes of a session
+FAILED_AGAIN_S = 60.0
 
 
 class Derived:
@@ -27,10 +27,8 @@ class Derived:
 
     def note(self, scope: str) -> None:
         """Note that a file of the session has changed."""
-        sql = "SELECT status FROM sessions WHERE scope = ?"
-        row = self._root.index.connection.execute(sql, (scope,)).fetchone()
-        interval = ACTIVE_S if row is None or row[0] == "active" else IDLE_S
-        self._due.setdefault(scope, max(time.monotonic(), self._rested.get(scope, 0.0) + interval))
+        rested = self._rested.get(scope, 0.0) + EVERY_S
+        self._due.setdefault(scope, max(time.monotonic(), rested))
 
     def due_times(self) -> list[float]:
         return list(self._due.values())
@@ -57,7 +55,7 @@ class Derived:
             root.log.warning("derived files not written", component="indexer", session_id=scope,
                              error=str(error))  # fmt: skip
             if root.memory.tree.exists(f"active/{scope}"):
-                self._due[scope] = time.monotonic() + IDLE_S
+                self._due[scope] = time.monotonic() + FAILED_AGAIN_S
             return scope
         # A large session is written less often: at most a twentieth of the time goes into it.
         self._rested[scope] = time.monotonic() + 20 * (time.perf_counter() - started)
