@@ -311,24 +311,21 @@ def _checked(entry: Mapping[str, Any], key: str, keys: Sequence[str]) -> str:
 
 def _plain(field: str, value: Any) -> Any:
     """Return a value as it is compared with those of the field; of a time its two ends."""
-    sort = _COLUMNS.get(field, ("", ""))[1]
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if field == "timestamp":
         return _ends(value)
-    if field == "type" and isinstance(value, str):
+    if isinstance(value, datetime):
+        value = render_time(value if value.tzinfo else value.replace(tzinfo=UTC))
+    elif isinstance(value, date):
+        value = value.isoformat()
+    sort = _COLUMNS.get(field, ("", "a text, a number or a truth"))[1]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_right = isinstance(value, str) if sort != _NUMBER else is_number
+    if field not in _COLUMNS:
+        is_right = is_number or isinstance(value, bool | str)
+    if not is_right:
+        raise _Mistake(f"must be {_TEXT if field == 'tags' else sort}, not {shown(value)}")
+    if field == "type":
         return TURN.type if value == "conversation" else type_of(value)
-    if sort == _NUMBER:
-        right, wanted = is_number, sort
-    elif sort:
-        right, wanted = isinstance(value, str), _TEXT
-    else:
-        if isinstance(value, datetime):
-            value = render_time(value if value.tzinfo else value.replace(tzinfo=UTC))
-        elif isinstance(value, date):
-            value = value.isoformat()
-        right, wanted = is_number or isinstance(value, bool | str), "a text, a number or a truth"
-    if not right:
-        raise _Mistake(f"must be {wanted}, not {shown(value)}")
     return value
 
 
