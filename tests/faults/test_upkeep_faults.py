@@ -70,7 +70,7 @@ def overdue(root: Path) -> Memory:
 def watched(memory: Memory) -> None:
     """As if a daemon had looked at everything, and the machine had then been running for a month."""
     lifecycle.observe(memory)
-    purge.planned(memory, dry_run=False)
+    purge.planned(memory, [])
     ledger = json.loads((memory.root / LEDGER).read_text())
     (memory.root / LEDGER).write_text(json.dumps({**ledger, "uptime_s": ledger["uptime_s"] + 30 * 86_400.0}))
 
