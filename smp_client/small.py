@@ -18,7 +18,7 @@ from typing import Any
 
 from .ask.argument import require_text
 from .memory import Memory
-from .model.errors import Conflict, Invalid
+from .model.errors import Conflict, Invalid, SessionNotFound, SessionPutAway
 from .model.record import DECISION, FINDING, PREFERENCE, TURN, Record
 
 _KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE}
@@ -45,9 +45,14 @@ class SessionMemory:
     def __init__(self, session_id: str, root: str | Path | None = None, **options: Any) -> None:
         self.session_id = session_id
         memory = Memory(root, **options)
-        with suppress(Conflict):  # it is there
-            memory.create_session(id=session_id)
-        self.session = memory._session(session_id)
+        try:
+            self.session = memory._session(session_id)
+        except SessionPutAway:
+            raise
+        except SessionNotFound:
+            with suppress(Conflict):  # somebody else made it just now
+                memory.create_session(id=session_id)
+            self.session = memory._session(session_id)
 
     def add(self, type: str, data: Mapping[str, Any]) -> str:
         """Add a memory and return its id."""
