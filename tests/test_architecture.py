@@ -125,7 +125,7 @@ BUDGETS = {
     "smp_client/privacy": 1_087,
     "smp_client/change": 1_880,
     "smp_client/ask": 2_267,
-    "smp_client/index": 2_547,
+    "smp_client/index": 2_540,
     "smp_client/disk": 3_106,
     "smp_client/text": 1_743,
     "smp_client/redaction": 944,

@@ -35,16 +35,6 @@ NAMED = (
     "NOT EXISTS (SELECT 1 FROM memories o"
     " WHERE o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.start > m.start)"
 )
-# Almost no id stands twice; the index by id tells which do without a look at any memory.
-_DOUBLES = """
-WITH twice AS (
-    SELECT scope, id FROM memories WHERE ?1 IS NULL OR scope = ?1
-    GROUP BY scope, id HAVING COUNT(*) > 1
-)
-SELECT m.file, m.id, COUNT(*)
-FROM twice CROSS JOIN memories m ON m.scope = twice.scope AND m.id = twice.id
-GROUP BY m.scope, m.file, m.id HAVING COUNT(*) > 1 ORDER BY 1, 2
-"""
 
 
 class FileState(NamedTuple):
@@ -302,7 +292,10 @@ class Index:
 
     def doubles(self, scope: str | None = None) -> list[tuple[str, str, int]]:
         """Return the ids that several records of one file have, with the file and their number."""
-        return self.connection.execute(_DOUBLES, (scope,)).fetchall()
+        within = "WHERE scope = ?" if scope is not None else ""
+        asked = f"SELECT file, id, COUNT(*) FROM memories {within} GROUP BY scope, id, file"
+        given = () if scope is None else (scope,)
+        return self.connection.execute(f"{asked} HAVING COUNT(*) > 1", given).fetchall()
 
     def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> tuple[int, list[str]]:
         """Make the memories of a file these, and touch only those that differ.

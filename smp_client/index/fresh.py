@@ -132,16 +132,16 @@ class Fresh:
         with index.undone():
             if not unfinished and not self._missing(index, question):
                 return question.ask(index), "index"
-        # Whatever is written from here on began after the question did.
+        is_true = False
         with suppress(*_REFUSED):
             if not unfinished:
-                doing = "bringing the index up to date"
-                with self._leading(doing), index.batch():
+                with self._leading("bringing the index up to date"), index.batch():
                     self._take_in(index, question, {}, settle=True)
-                with index.undone():
-                    return question.ask(index), "index and files"
-        with index.undone(_BUSY_MS):
-            self._take_in(index, question, unfinished, settle=False)
+                is_true = True
+        # Whatever is written from here on began after the question did.
+        with index.undone(None if is_true else _BUSY_MS):
+            if not is_true:
+                self._take_in(index, question, unfinished, settle=False)
             return question.ask(index), "index and files"
 
     def _leading(self, doing: str) -> AbstractContextManager[object]:
