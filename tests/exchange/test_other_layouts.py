@@ -309,8 +309,6 @@ def test_two_logs_of_one_name(memory: Memory, tmp_path: Path) -> None:
     "User: Hi\nAssistant: Ho", "**User:** Hi\n\n**Assistant:** Ho",
     "### User\nHi\n\n### Assistant\nHo", "[2026-01-11 14:30] user: Hi\n[14:31] bob: Ho",
     "---\nsession: talk\n---\nUser: Hi\nChatGPT: Ho",
-    "## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** user\n\nHi\n\n---\n\n"
-    "## Turn 2\n**Speaker:** bob\n\nHo\n\n---\n",
 ])  # fmt: skip
 def test_the_forms_of_a_log(memory: Memory, tmp_path: Path, text: str) -> None:
     (tmp_path / "talk.txt").write_text(text)

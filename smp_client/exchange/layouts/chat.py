@@ -2,7 +2,7 @@
 
 A turn begins with a line that says who speaks:
 
-    User: …     **Architect:** …     [2026-01-11 14:30] user: …     ### Assistant     ## Turn 3 - …
+    User: …     **Architect:** …     [2026-01-11 14:30] user: …     ### Assistant
 
 A word before a colon is a speaker only where it is known as one: a usual role, somebody named under
 `Participants`, or a name in bold that begins several turns. Nothing in a block of code is.
@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...model.record import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind
-from ...text.markdown import parse as parse_conversation
 from ..entry import Read, memory_entry
 from .shape import UNKNOWN, good_tags, participants, session_entry, session_id, time_of
 from .source import Source
@@ -48,7 +47,7 @@ _SPEAKERS = frozenset((
 _LABELS = frozenset((
     *_TAGS, "rationale", "note", "notes", "todo", "example", "warning", "important", "critical",
     "date", "session", "started", "participants", "topic", "title", "status", "summary", "result",
-    "error", "info", "debug", "project", "updated", "answer",
+    "error", "info", "debug", "project", "updated", "answer", "speaker",
 ))  # fmt: skip
 _GENERIC = ("conversation", "chat", "log", "transcript", "history", "messages", "session", "")
 _NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
@@ -58,7 +57,6 @@ _LINE = re.compile(
 )
 _HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}[ \t]*:?(?P<text>)(?P<time>)(?P<bold>)")
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
-_TURN = re.compile(r"^(?:<!-- smp -->\n)?## Turn \d", re.MULTILINE)
 _ENTRY = re.compile(r"- (?:\((?P<tag>[^()\n]{1,80})\) )?(?P<text>\S.*)")
 _TAG = re.compile(r"(?:by (?P<only>.+))|(?P<type>.+?)(?: by (?P<by>.+))?")
 _MARK = re.compile(
@@ -77,7 +75,6 @@ class Said:
     lines: list[str]
     time: str = ""
     type: str = "message"
-    fields: dict[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -91,7 +88,6 @@ class Log:
     head: dict[str, str] = field(default_factory=dict)
     turns: list[Said] = field(default_factory=list)
     preamble: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -138,7 +134,6 @@ def read(source: Source, place: str, placer: Placer) -> Iterator[Read]:
     if problem:
         yield Read(place, None, problem)
     log = parsed(place, _text(content))
-    yield from (Read(place, None, problem) for problem in log.problems)
     if not log.turns:
         return
     directory, _, file = place.rpartition("/")
@@ -155,7 +150,7 @@ def read(source: Source, place: str, placer: Placer) -> Iterator[Read]:
         latest = at or latest
         stamp = {"timestamp": at} if at else {"said_at": said.time} if said.time else {}
         record: dict[str, Any] = {"id": TURN.memory_id(number), "turn": number, **stamp,
-                                  "speaker": said.speaker, "type": said.type, **said.fields,
+                                  "speaker": said.speaker, "type": said.type,
                                   "content": said.text}  # fmt: skip
         made: list[tuple[Kind, dict[str, Any]]] = [(TURN, record)]
         for mark, (kind, fields) in enumerate(_marks(said), 1):
@@ -189,8 +184,6 @@ def _session(name: str, log: Log) -> dict[str, Any]:
 
 def parsed(place: str, text: str) -> Log:
     """Return the turns of a log, whatever its form."""
-    if _TURN.search(text) and not place.endswith(MEMLOG):
-        return _own(text)
     lines, start, log = text.split("\n"), 0, Log()
     if lines[0].rstrip() == "---" and "---" in map(str.rstrip, lines[1:]):
         start = [line.rstrip() for line in lines].index("---", 1) + 1
@@ -224,24 +217,6 @@ def parsed(place: str, text: str) -> Log:
             log.head["title"] = line[2:].strip()
         elif line.strip(" -*_"):
             log.preamble.append(line)
-    return log
-
-
-def _own(text: str) -> Log:
-    """Return a conversation in the form of SMP, whoever wrote it."""
-    content = text.encode()
-    found = parse_conversation(content)
-    first = min((item.start for item in found.items()), default=0)
-    heads = (_FIELD.fullmatch(line) for line in content[:first].decode().split("\n"))
-    log = Log({(one[1] or one[2]).strip().lower(): one[3].strip() for one in heads if one})
-    for record in sorted(found.records, key=lambda record: record.start):
-        own = dict(record.value)
-        given = ("speaker", "content", "timestamp", "type", "id", "turn", "decay")
-        speaker, said, time, type, *_ = (own.pop(name, None) for name in given)
-        turn = Said(str(speaker or UNKNOWN), [str(said)], str(time or ""), str(type or "message"))
-        turn.fields = own
-        log.turns.append(turn)
-    log.problems = [f"line {bad.line}: {bad.problem}" for bad in found.bad]
     return log
 
 
