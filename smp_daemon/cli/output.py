@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -178,7 +178,7 @@ def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
     `>` right, `@` in colour, `?` left out where it is empty, or where a terminal is too narrow. On
     a terminal the widest cells are cut to fit; a pipe gets all of them whole.
     """
-    room = shutil.get_terminal_size().columns if on_terminal() else 0
+    room = os.get_terminal_size(sys.stdout.fileno()).columns if on_terminal() else 0
     table: list[tuple[str, list[str]]] = []
     for word in columns.split():
         key = word.rstrip(">@?")

@@ -55,14 +55,12 @@ def show(call: Call) -> None:
 
 def _meant(memory: Memory, name: str, ids: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the session, and the memories of it; a name alone may be one of a memory."""
-    from smp_client import Invalid, MemoryNotFound, SessionNotFound, SessionPutAway
+    from smp_client import Invalid, MemoryNotFound, SessionNotFound
 
     if ids:
         return find_id(memory, name, *ANYWHERE), ids
     try:
         return find_id(memory, name, *KEPT), ()
-    except SessionPutAway:
-        raise
     except (SessionNotFound, Invalid) as error:
         try:
             record = memory.get(name, count_access=False)

@@ -67,9 +67,8 @@ def plan(agent: Agent, project: Path, root: str | None, environment: Mapping[str
     try:
         shown, after = with_entry((before or b"").decode(), agent.key, entry)
     except ValueError as error:
-        advice = (
-            f"Nothing was written; put it there yourself:\n{with_entry('', agent.key, entry)[0]}"
-        )
+        alone = with_entry("", agent.key, entry)[0]
+        advice = f"Nothing was written; put it there yourself:\n{alone}"
         wrong = f"{path} cannot be read as it should be ({error})."
         raise Conflict(wrong, advice=advice) from error
     return Plan(path, shown, after.encode(), before)

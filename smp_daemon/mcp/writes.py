@@ -67,17 +67,14 @@ def update(desk: Desk, given: Given) -> Answer:
     files = desk.files(old.session)
     changes = _changes(old, given)
     status = given["status"]
-    if status == "superseded":
+    if status == "superseded":  # first, since it is refused where a memory supersedes itself
         by = _get(desk, given["by_id"])
-        if (by.session, by.id) == (old.session, old.id):
-            raise Refused("by_id must be another memory than id: nothing supersedes itself.")
+        desk.files(by.session).relate(by.id, name(old), RELATIONS["replaces"])
     if status == "resolved":
         done = given["note"] or "resolved"
         files.resolve_finding(old.id, resolved_by=given["client"], action_taken=done)
     if changes:
         files.update(old.id, **changes)
-    if status == "superseded":
-        desk.files(by.session).relate(by.id, name(old), RELATIONS["replaces"])
     now = _get(desk, name(old))
     memory = hit(now) | {"pinned": now.pinned}
     marks = f" It is {', '.join(memory['marks'])}." if now.marks else ""
@@ -161,8 +158,6 @@ def _changes(old: Record, given: Given) -> dict[str, Any]:
         raise Refused("memory_update needs something to change: status, text, note or pin.")
     if (status == "superseded") != (given["by_id"] is not None):
         raise Refused("status superseded and by_id, which replaces this one, go together.")
-    if status == "resolved" and old.type != FINDING.name:
-        raise Refused(f"{name(old)} is a {kind(old)}: only a finding can be resolved.")
     changes: dict[str, Any] = {}
     if given["text"] is not None:
         if old.type not in _TEXT_FIELDS:
