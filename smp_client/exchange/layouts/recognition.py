@@ -22,7 +22,7 @@ SMP = "smp"
 LAYOUTS = (SMP, JSONL, PER_KIND, CHECKED, chat.LAYOUT)
 _SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", BACKUP))
 _OF_TREE = frozenset((ACTIVE, ARCHIVED, DELETED, QUARANTINE))
-_DEPTH, _FEW_LINES = 8, 20
+_DEPTH, _FILES, _FEW_LINES = 8, 100_000, 20
 
 Part = Callable[[chat.Placer], Iterator[Read]]
 
@@ -54,6 +54,7 @@ class _Search:
     def __init__(self, given: source.Source) -> None:
         self.source = given
         self.found: dict[str, Found] = {}
+        self._files = 0  # that were looked at
         if not given.path.exists():
             raise Invalid([f"there is no {given.path}"])
         if given.is_folder:
@@ -112,6 +113,10 @@ class _Search:
         return [value for line in beginning if (value := parse_object(line)[0]) is not None]
 
     def _look_at_file(self, place: str) -> None:
+        self._files += 1
+        if self._files > _FILES:
+            said = f"{self.source.path} holds more than {_FILES:,} files"
+            raise Invalid([said], advice="Name a smaller folder.")
         if place.endswith((".jsonl", ".ndjson")):
             if any({"ts", "data", "type"} <= value.keys() for value in self._first(place)):
                 part: Part = lambda _: source.read_jsonl(self.source, place)  # noqa: E731

@@ -67,14 +67,18 @@ class Source:
 
     def listed(self, directory: str) -> tuple[list[str], list[str]]:
         """Return the names of the folders and of the files in a directory."""
-        folders, files = list[str](), list[str]()
         try:
-            for name in sorted(self.tree.list(directory)):
-                is_folder = self.tree.is_directory(inside(directory, name))
-                (folders if is_folder else files).append(name)
+            names = self.tree.list(directory)
         except (SMPError, OSError):
-            pass  # which nobody may read, so nothing is found in it
-        return folders, files
+            return [], []  # nobody may read it, so nothing is found in it
+        folders = [name for name in names if self._is_folder(inside(directory, name))]
+        return folders, [name for name in names if name not in folders]
+
+    def _is_folder(self, place: str) -> bool:
+        try:
+            return self.tree.is_directory(place)
+        except (SMPError, OSError):
+            return False
 
     def written_at(self, place: str) -> str:
         """Return the time at which a file was last written."""
