@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ask.argument import sayable
-from ..ask.engine import Ranked, find, is_about, of_keys, ranked, read, where
+from ..ask.engine import find, is_about, of_keys, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..index.sql import Sql
 from ..index.validity import holds, project_of
 from ..model.layout import GLOBAL
-from ..model.severity import RANK, rank
+from ..model.severity import RANK
 
 EVERY = "*"
 _WIDER = "m.key IN (SELECT memory FROM topics WHERE topic IN (SELECT value FROM json_each(?)))"
@@ -24,34 +24,26 @@ _GENERAL = (
     "NOT EXISTS (SELECT 1 FROM tags WHERE memory = m.key)"
     " AND NOT EXISTS (SELECT 1 FROM topics WHERE memory = m.key)"
 )
-_CONFIDENCE = ("explicit", "inferred")  # whatever else it is, it comes last
+_SURE = (
+    "CASE json_extract(m.data, '$.confidence')"
+    " WHEN 'explicit' THEN 0 WHEN 'inferred' THEN 1 ELSE 2 END"
+)
 _PROJECTS = "json_extract(m.data, '$.applies_to.projects')"
 
 
-def about(
-    view: View, want: Wanted, types: Sequence[str], topic: Sequence[Sql] | None = None
-) -> Answer:
-    """Return the memories of these types, those that matter most first.
+class Topic(NamedTuple):
+    """The keys of the memories that bear on a topic."""
 
-    A topic is given by its conditions, see `bearing`; memories that meet the first come first.
-    """
-    want = want.also(one_of("m.type", types))
-    if topic is None:
-        return find(view, want)
-    found: dict[int, Ranked] = {}
-    for condition in topic:
-        has_keys = condition.text != _GENERAL
-        some = want.also(condition)._replace(offset=0, limit=want.end, has_keys=has_keys)
-        for item in ranked(view, some):
-            found.setdefault(item.key, item)
-    return read(view, list(found.values())[want.offset : want.end])
+    tagged: list[int]  # with the topic or one below it, or a preference with one above it
+    said: list[int]  # in words
+
+    def condition(self) -> Sql:
+        """Return the condition that a memory bears on the topic."""
+        return of_keys([*self.tagged, *self.said], Wanted()).conditions[0]
 
 
-def bearing(view: View, topic: str | None) -> list[Sql] | None:
-    """Return the conditions that a memory has a topic or one below it, and that it says it.
-
-    A preference also bears on every topic below its own.
-    """
+def bearing(view: View, topic: str | None) -> Topic | None:
+    """Return the memories that bear on a topic. They are the same for all kinds of memory."""
     if topic is None:
         return None
     levels = sayable(topic).lower().split(".")
@@ -60,31 +52,37 @@ def bearing(view: View, topic: str | None) -> list[Sql] | None:
     if words := project_of(topic):
         phrase = (f'{{text more}} : "{words}"',)
         conditions.append(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", phrase))
-    found: list[Sql] = []
-    for condition in conditions:
-        # By their keys: several kinds of memory are asked for each topic.
+    found: list[list[int]] = [[], [], []]
+    for keys, condition in zip(found, conditions, strict=False):
         asked = condition.text.removeprefix("m.key IN (").removesuffix(")")
         rows = view.index.connection.execute(asked, condition.parameters)
-        found.append(of_keys([key for (key,) in rows], Wanted()).conditions[0])
-    return found
+        keys += [key for (key,) in rows]
+    return Topic([*found[0], *found[1]], found[2])
+
+
+def about(view: View, want: Wanted, types: Sequence[str], topic: Topic | None = None) -> Answer:
+    """Return the memories of these types, those that matter most first."""
+    want = want.also(one_of("m.type", types))
+    if topic is None:
+        return find(view, want)
+    # Keys are numbers, so they may stand in the text.
+    only_said = f"m.key NOT IN (SELECT value FROM json_each('{topic.tagged}'))"  # noqa: S608
+    order = want.order or f"{only_said}, score DESC, {NEWEST}"
+    return find(view, want.also(topic.condition())._replace(order=order, has_keys=True))
 
 
 def findings(
-    view: View, want: Wanted, topic: Sequence[Sql] | None = None, *, unresolved_only: bool = True
+    view: View, want: Wanted, topic: Topic | None = None, *, unresolved_only: bool = True
 ) -> Answer:
     """Return findings, the most severe first."""
     if unresolved_only:
         want = want.also(holds())
-    if topic is None:
-        worst = want.order or f"{RANK}, score DESC, {NEWEST}"
-        return about(view, want._replace(order=worst), ["finding"])
-    found = about(view, want._replace(limit=None, offset=0), ["finding"], topic)
-    found.sort(key=lambda record: rank(record.data.get("severity")))
-    return Answer(found[want.offset : want.end])
+    worst = want.order or f"{RANK}, score DESC, {NEWEST}"
+    return about(view, want._replace(order=worst), ["finding"], topic)
 
 
 def preferences(
-    view: View, want: Wanted, topic: Sequence[Sql] | None, project: str | None, *, all: bool = True
+    view: View, want: Wanted, topic: Topic | None, project: str | None, *, all: bool = True
 ) -> Answer:
     """Return the preferences that apply to a project: explicit ones first, then the session's.
 
@@ -95,23 +93,13 @@ def preferences(
     asked = f"SELECT m.key, json_quote({_PROJECTS}) FROM memories m WHERE {condition}"  # noqa: S608
     rows = view.index.connection.execute(asked, given)
     others = [key for key, projects in rows if not _applies(json.loads(projects), project)]
-    here = Sql("m.key NOT IN (SELECT value FROM json_each(?))", (json.dumps(others),))
-    words = " ".join(f"WHEN '{word}' THEN {at}" for at, word in enumerate(_CONFIDENCE))
-    sure = f"CASE json_extract(m.data, '$.confidence') {words} ELSE {len(_CONFIDENCE)} END"
-    order = f"{sure}, m.scope = '{GLOBAL}', {want.order or f'score DESC, {NEWEST}'}"
-    want = want.also(here)._replace(order=order)
-    if topic is None:
-        return about(view, want, ["preference"])
-    wider = [*topic, *([Sql(_GENERAL)] if all else [])]
-    found = about(view, want._replace(limit=None, offset=0), ["preference"], wider)
-    confidences = {word: at for at, word in enumerate(_CONFIDENCE)}
-    found.sort(
-        key=lambda record: (
-            confidences.get(str(record.data.get("confidence")), len(_CONFIDENCE)),
-            record.session == GLOBAL,
-        )
-    )
-    return Answer(found[want.offset : want.end])
+    want = want.also(Sql("m.key NOT IN (SELECT value FROM json_each(?))", (json.dumps(others),)))
+    if topic is not None:
+        bears = topic.condition()
+        want = want.also(Sql(f"{bears.text} OR ({_GENERAL if all else 0})", bears.parameters))
+    order = want.order or f"score DESC, {NEWEST}"
+    want = want._replace(order=f"{_SURE}, m.scope = '{GLOBAL}', {order}")
+    return about(view, want, ["preference"])
 
 
 def _applies(projects: Any, project: str | None) -> bool:

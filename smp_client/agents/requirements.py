@@ -88,8 +88,8 @@ class Item:
         elif self.part == "name":
             conditions.append(one_of("m.id", [self.value]))
         elif self.part == "topic":
-            either = Sql.joined(" OR ", relevant.bearing(view, self.value) or ())
-            conditions.append(Sql(f"({either.text})", either.parameters))
+            topic = relevant.bearing(view, self.value)
+            conditions += [topic.condition()] if topic else []
         return Sql.joined(" AND ", conditions)
 
 
