@@ -190,49 +190,36 @@ def moment(days: float | None) -> datetime | None:
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RECORDS, CONFIGS)
 def test_an_answer_has_the_priority_of_the_formula(
-    tmp_path_factory: pytest.TempPathFactory,
-    records: list[dict[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]],
     config: dict[str, Any] | None,
-) -> None:
-    """To nine digits, whatever a record says of when it was made, when and how often it was read,
-    and where it begins.
-    """
-    memory = Memory(
-        tmp_path_factory.mktemp("random") / "sessions", clock=lambda: NOW, count_access=False
-    )
-    session = memory.create_session(id="s")
-    policy = Policy()
+) -> None:  # fmt: skip
+    """To nine digits, whatever a record says of when it was made and read, and how often."""
+    root = tmp_path_factory.mktemp("random") / "sessions"
+    memory = Memory(root, clock=lambda: NOW, count_access=False)
+    session, policy = memory.create_session(id="s"), Policy()
     if config:
         session.update_metadata(decay_config=config)
         policy = policy.for_session({"decay_config": config})
     expected: dict[str, float] = {}
     for number, record in enumerate(records):
-        file, key = f"{record['type']}s.yaml", f"{record['type']}s"
         made, read = moment(record["made"]), moment(record["read"])
-        decay = {
-            "access_count": record["times"],
-            "base_priority": record["base"],
-            "last_accessed": read and read.isoformat(),
-        }
+        decay = {"access_count": record["times"], "base_priority": record["base"],
+                 "last_accessed": read and read.isoformat()}  # fmt: skip
         fields = {"timestamp": made and made.isoformat(), **record["more"], "decay": decay}
-        append_by_hand(memory.root / "active/s" / file, key, f"ID-{number}", fields)
+        key = f"{record['type']}s"
+        append_by_hand(memory.root / f"active/s/{key}.yaml", key, f"ID-{number}", fields)
         age = (NOW - made).total_seconds() / DAY if made else 0.0
         idle = (NOW - (read or made or NOW)).total_seconds() / DAY
-        expected[f"ID-{number}"] = policy.priority(
-            standing(record["type"], record["more"]),
-            base=record["base"],
-            age_days=age,
-            idle_days=idle,
-            accesses=record["times"],
-        )
+        how = {"base": record["base"], "age_days": age, "idle_days": idle}
+        rule = standing(record["type"], record["more"])
+        expected[f"ID-{number}"] = policy.priority(rule, **how, accesses=record["times"])
     index = Index.in_memory()
     rebuild(memory, index)
     prepare(index, NOW, Policy(), {})
     view = View(index, ("s",), NOW, Policy(), Weights())
     names = dict(index.connection.execute("SELECT key, id FROM memories"))
-    assert {
-        names[ranked.key]: ranked.priority for ranked in listed(view, Wanted())
-    } == pytest.approx(expected, abs=1e-9)
+    found = {names[ranked.key]: ranked.priority for ranked in listed(view, Wanted())}
+    assert found == pytest.approx(expected, abs=1e-9)
     index.close()
     answered = {record.id: record.priority for record in session.search(limit=None)}
     assert answered == pytest.approx(expected, abs=0.5001e-4)
