@@ -25,7 +25,6 @@ from .disk.session_files import (
     RESTING,
     artifact_file,
     parse_artifact,
-    render_artifact,
     state_file,
 )
 from .disk.tree import sync
@@ -248,10 +247,9 @@ class RecordFiles(Writer):
         self._committed(lambda transaction: transaction.save_agent_state(agent, state))
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        redaction = self.scope.redaction
-        rendered = render_artifact(artifact_id, content, fields, self._now(), redaction)
-        self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
-        self._written()
+        self._committed(
+            lambda transaction: transaction.save_artifact(artifact_id, content, **fields)
+        )
 
     def _looking(self, record: Record) -> Record:
         """Return the record, able to say which memories are like it."""
