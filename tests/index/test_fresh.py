@@ -121,8 +121,8 @@ def test_a_question_sees_what_was_just_written(kept: Memory) -> None:
 def test_a_question_sees_what_an_editor_just_saved(kept: Memory) -> None:
     """Also where neither the size nor the time of the file has changed."""
     file, session = folder_of(kept) / "decisions.yaml", kept.session("s1")
-    changes = [("first 1", "other 1", True), ("other 1", "third 1", True), ("third 1", "new 1-", False)]
-    for old, new, by_renaming in changes:
+    texts = ["first 1", "other 1", "third 1", "new 1-"]
+    for old, new, by_renaming in zip(texts, texts[1:], (True, True, False), strict=False):
         before, target = file.stat(), file.with_name(".new") if by_renaming else file
         text = file.read_text().replace(old, new)
         with target.open("w" if by_renaming else "r+") as saved:
@@ -277,21 +277,6 @@ def test_whatever_becomes_of_the_index_the_answer_is_right(
     assert ids(Memory(memory.root).search("+after")) == {"DEC-031", "DEC-032"}
 
 
-def test_an_index_that_was_replaced_while_it_was_open_is_opened_again(
-    memory: Memory, session: Session
-) -> None:
-    session.record_decision("before", made_by="a")
-    assert ids(session.search("before")) == {"DEC-001"}
-    for number in range(3):
-        remove_side_files(memory.root / INDEX_FILE)
-        (memory.root / INDEX_FILE).unlink()
-        session.record_finding(f"then {number}", discovered_by="a")
-        assert smp("sync", "--root", memory.root).returncode == 0
-        answer = session.search("then")
-        assert (len(ids(answer)), answer.source) == (number + 1, "index")
-        assert ids(session.search("before")) == {"DEC-001"}
-
-
 @pytest.mark.parametrize("extra", [False, True], ids=["true", "behind"])
 def test_while_somebody_rebuilds_the_index_it_is_asked_as_it_was(
     memory: Memory, session: Session, *, extra: bool
@@ -375,7 +360,8 @@ def test_a_child_may_ask_after_its_parent_did(
             session.record_decision(f"number {number}", made_by="a")
             expected = {f"DEC-{n:03d}" for n in range(1, number + 2)}
             assert ids(session.search("number")) == expected
-            assert _in_child(lambda: ids(session.search("number")) == expected) == "True"  # noqa: B023
+            asked = _in_child(lambda: sorted(ids(session.search("number"))))
+            assert asked == repr(sorted(expected))
             assert _in_child(asked_with_own) == "True"
             of_child = _in_child(lambda: session.record_finding("child", discovered_by="c").id)
             assert of_child == repr(f"FIND-{number + 1:03d}")

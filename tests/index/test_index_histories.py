@@ -126,7 +126,7 @@ class Histories(RuleBasedStateMachine):
             else:
                 session.update_metadata(context={"project_name": f"project {other % 2}"})
 
-    @rule(choice=CHOICES, name=st.sampled_from(["DEC-001", "FIND-001", "turn-1"]), pin=st.booleans())
+    @rule(choice=CHOICES, name=st.sampled_from(["DEC-001", "turn-1"]), pin=st.booleans())
     def change(self, choice: int, name: str, *, pin: bool) -> None:
         session = self.pick(choice)
         with suppress(SMPError):

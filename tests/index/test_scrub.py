@@ -53,7 +53,8 @@ def test_pages_keep_nothing_of_entries_that_have_moved(memory: Memory, session: 
     overwrite the old place of an entry that moved to another page."""
     index = Index.open(memory.root / INDEX_FILE)
     source = random.Random(7)
-    words = ["".join(source.choices("abcdefghijklmnop", k=source.randint(3, 10))) for _ in range(2000)]
+    lengths = [source.randint(3, 10) for _ in range(2000)]
+    words = ["".join(source.choices("abcdefghijklmnop", k=length)) for length in lengths]
     known: dict[int, list[tuple[bool, Entry]]] = {file: [] for file in range(6)}
     for number in range(2000):
         file, is_secret = source.randrange(6), source.random() < 0.1

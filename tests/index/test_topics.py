@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -32,7 +31,7 @@ def at(time: str) -> dict[str, Any]:
 
 
 def moment(time: str | None) -> int | None:
-    return time and microseconds(datetime.fromisoformat(f"{DAY}{time}+00:00"))  # type: ignore[return-value]
+    return microseconds(datetime.fromisoformat(f"{DAY}{time}+00:00")) if time else None
 
 
 @pytest.fixture
@@ -218,7 +217,8 @@ def documented(memory: Memory) -> Session:
         session.record_finding(text, **found, **at("14:30:30"))
     applies: dict[str, Any] = {"domains": ["authentication", "security"]}
     session.record_preference("MFA required for admin users", topic="mfa_requirements",
-                              confidence="explicit", applies_to=applies, **at("14:35:00"))  # fmt: skip
+                              confidence="explicit", applies_to=applies,
+                              **at("14:35:00"))  # fmt: skip
     applies = {"domains": ["security", "authentication", "authorization"]}
     session.record_preference("Prefer comprehensive verification", topic="verification_depth",
                               applies_to=applies, **at("15:00:00"))  # fmt: skip
@@ -346,24 +346,3 @@ def test_the_files_are_bounded(index: Index) -> None:
     events = timeline["events"]
     assert [event["ref"] for event in (events[0], events[-1])] == ["finding-10", "finding-10009"]
     assert (len(events), len(events[-1]["topics"])) == (10_000, 16)
-
-
-def test_the_cost_is_in_proportion() -> None:
-    """Four times the memories take about four times the work, not sixteen."""
-
-    def work(count: int) -> int:
-        """Return the calls of functions, and of a thousand steps in SQLite."""
-        index = Index.in_memory()
-        tags = ([f"t{number % 50}", f"u{number % 7}"] for number in range(count))
-        index.add("s", "any", [numbered(number, each) for number, each in enumerate(tags)])
-        made = Counter[str]()
-        index.connection.set_progress_handler(lambda: made.update(["sqlite"]), 1000)
-        sys.setprofile(lambda _frame, event, _argument: made.update([event]))
-        try:
-            render(index, "s")
-        finally:
-            sys.setprofile(None)
-        index.close()
-        return made.total()
-
-    assert work(2000) < 6 * work(500)
