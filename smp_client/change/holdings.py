@@ -140,13 +140,7 @@ def place_of(path: str) -> Place:
 def in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
     """Yield the memories in a bundle: of a packed session those in its files, else its items."""
     said, path = packed.manifest, packed.path
-    facts = {
-        "at": said.at,
-        "by": said.by,
-        "why": said.why,
-        "until": said.until,
-        "batch": said.batch,
-    }
+    facts = {name: getattr(said, name) for name in ("at", "by", "why", "until", "batch")}
     if said.kind == "archive" or "was" in said.facts:
         for file, content in packed.files():
             if file.startswith(BESIDE):  # evicted before the session was deleted
@@ -189,15 +183,12 @@ def _of_span(
 
 
 def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holding]:
-    scope = memory._scope(session)
-    further = [PROFILE]
-    if session != GLOBAL:
-        further = [
-            f"{STATE_HISTORY}/{name}" for name in scope.tree.sizes(scope.path(STATE_HISTORY))
-        ]
-    further = [file for file in further if holds_memories(file, session)]
-    there = [file for file in further if scope.tree.exists(scope.path(file))]
-    for file in [*files_of(memory, session), *there]:
+    scope, files = memory._scope(session), files_of(memory, session)
+    names = () if session == GLOBAL else scope.tree.sizes(scope.path(STATE_HISTORY))
+    for file in [PROFILE, *(f"{STATE_HISTORY}/{name}" for name in names)]:
+        if holds_memories(file, session) and scope.tree.exists(scope.path(file)):
+            files.append(file)
+    for file in files:
         try:
             yield from in_file(session, "active", "", file, scope.read(file))
         except (SMPError, OSError) as error:

@@ -42,26 +42,24 @@ def tidy(memory: Memory) -> Outcome:
         except Exception as error:  # nobody thought of this
             outcome.problems.append(f"{name or tree.root} was left as it was: {error}")
 
+    def roll_forward(scope: Scope) -> list[str]:
+        before = journal.pending(scope)
+        journal.recover(scope, wait=False)
+        return ["finished a transaction" for _ in {*before} - {*journal.pending(scope)}]
+
+    def fold(scope: Scope) -> list[str]:
+        return [f"looked after old versions of {file}" for file in fold_retired(scope)]
+
     active = [GLOBAL, *(session.id for session in memory._sessions())]
     moved = {name.partition("+")[0] for name in tree.list(JOURNAL)} - {*active}
     for name in [*active, *sorted(filter(is_session_id, moved))]:
-        attempt(name, partial(_roll_forward, memory._scope(name)))
+        attempt(name, partial(roll_forward, memory._scope(name)))
         if name in active:
-            attempt(name, partial(_fold, memory._scope(name)))
+            attempt(name, partial(fold, memory._scope(name)))
     attempt("", partial(_sweep, memory, outcome.problems))
     attempt("", partial(remove_abandoned, memory))
     attempt("", partial(_scrub, memory, outcome.problems))
     return outcome
-
-
-def _roll_forward(scope: Scope) -> list[str]:
-    before = journal.pending(scope)
-    journal.recover(scope, wait=False)
-    return ["finished a transaction" for _ in {*before} - {*journal.pending(scope)}]
-
-
-def _fold(scope: Scope) -> list[str]:
-    return [f"looked after old versions of {file}" for file in fold_retired(scope)]
 
 
 def stale_files(scope: Scope) -> list[str]:
