@@ -10,9 +10,8 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from ..model.errors import Invalid
 from ..redaction.personal import personal
 from ..redaction.redact import secrets_under
 from ..redaction.secrets import Found, joined
@@ -51,18 +50,6 @@ class Anonymization:
     accounts: bool = True  # IBANs and card numbers
     secrets: bool = True
     replace_with_placeholders: bool = True  # else by `[removed]`, which is one for all
-
-    @classmethod
-    def keeping(cls, kept: Iterable[str]) -> Anonymization:
-        """Return the configuration that keeps these kinds. Raises Invalid for an unknown one."""
-        names, known = list(kept), ", ".join(KINDS)
-        if wrong := [name for name in names if name not in KINDS]:
-            raise Invalid([f"there is no {one!r} to keep: it must be one of {known}"
-                           for one in wrong])  # fmt: skip
-        return cls(**dict.fromkeys(names, False))
-
-
-KINDS = tuple(one.name for one in fields(Anonymization) if one.name != "replace_with_placeholders")
 
 
 @dataclass(frozen=True)

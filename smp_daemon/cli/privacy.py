@@ -163,7 +163,7 @@ def naming(call: Call) -> dict[str, Any]:
     """Return the names that are known, and the kinds that are kept."""
     from smp_client.privacy.placeholder import Anonymization
 
-    config = Anonymization.keeping(call.keep)
+    config = Anonymization(**dict.fromkeys(call.keep, False))
     return {"names": call.name, "projects": call.project, "config": config}
 
 

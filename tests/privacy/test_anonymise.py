@@ -203,7 +203,7 @@ def test_only_some_memories(filled: Session, memory: Memory) -> None:
 
 def test_what_is_kept_by_choice_and_without_placeholders(filled: Session) -> None:
     """A name inside of what is kept is replaced all the same. A tag stays a tag."""
-    batch = filled.anonymize(config=Anonymization.keeping(["file_paths", "project_names"])).batch
+    batch = filled.anonymize(config=Anonymization(file_paths=False, project_names=False)).batch
     assert filled.get("turn-1").text == "I am User-1 (Email-1); see /Users/anna/apollo/README.md."
     filled.restore_batch(batch)
     filled.anonymize(names=NAMES, config=Anonymization(replace_with_placeholders=False))

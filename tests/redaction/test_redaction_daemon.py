@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -255,21 +254,6 @@ def test_the_secret_of_a_rejected_drop_stands_in_the_drop_alone(
         wait_until(lambda: daemon.said("drop rejected"), "it is rejected")
     assert places_of(memory.root, TOKEN) == ["active/s1/inbox/rejected/bad.yaml"]
     assert TOKEN not in (tmp_path / "log").read_text()
-
-
-def test_settings_that_change_hold_from_the_next_write_on(memory: Memory, tmp_path: Path) -> None:
-    """SIGHUP publishes them; memories of before are then looked at with other eyes."""
-    session = memory.create_session(id="s1")
-    session.add_turn("user", "write to anna.b@example.com")
-    policy = memory.root / ".smp/policy.json"
-    with watched(memory, tmp_path) as daemon:
-        assert secrets(memory.root) == 0
-        settings_file(tmp_path, **QUICK, redaction={"personal": ["email"]})
-        daemon.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: '"email"' in policy.read_text(), "it is published")
-        made = session.add_turn("user", "or to anna.c@example.com")
-        assert made.text == "or to [redacted: email]"
-        wait_until(lambda: secrets(memory.root) == 1, "the old one is found")
 
 
 def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(
