@@ -122,7 +122,7 @@ BUDGETS = {
     "smp_client/agents": 1_282,
     "smp_client/exchange": 2_467,
     "smp_client/passes": 2_090,
-    "smp_client/privacy": 1_087,
+    "smp_client/privacy": 1_074,
     "smp_client/change": 1_870,
     "smp_client/ask": 2_267,
     "smp_client/index": 2_540,
