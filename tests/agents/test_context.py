@@ -183,15 +183,6 @@ def test_findings_stand_by_severity(second: Session) -> None:
     assert [name for name in found if name.startswith("FIND")] == order
 
 
-def test_states_of_a_party_are_private(memory: Memory, second: Session) -> None:
-    second.party()
-    second.save_agent_state("architect", {"next_steps": "a secret plan"})
-    assert "secret plan" not in memory.context()
-    assert "secret plan" not in second.agent("veritas").context()
-    assert "secret plan" in second.agent("architect").context()
-    assert "secret plan" in memory.context(agent="architect")
-
-
 def test_a_context_counts_as_reading_its_own_session_once_a_day(memory: Memory) -> None:
     """Memories of other sessions do not count, so that a session that nobody works in can age."""
     now = AT

@@ -32,13 +32,14 @@ def test_in_party_mode_states_are_private(session: Session, memory: Memory) -> N
             architect.state_of("veritas")
         assert ids(architect.query("zebra")) == ["DEC-001"]
         assert ids(architect.similar("zebra suspicion")) == ["DEC-001"]
-        assert "zebra" not in architect.context()
+        assert "suspicion" not in architect.context() + opened.context()
         workflow = architect.with_requirements({"read_access": ["agent_states.veritas"]})
         assert workflow.query("zebra") == []
         with pytest.raises(AccessDenied):
             workflow.load()
     assert party.agent("veritas").state()["working_memory"] == {"suspicion": "zebra"}
-    assert "zebra" in party.agent("veritas").context()
+    assert "suspicion" in party.agent("veritas").context()
+    assert "suspicion" in memory.context(agent="veritas")
     party.end()
     assert session.agent("architect").state_of("veritas")
 
