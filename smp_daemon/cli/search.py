@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import smp_client
+
 from . import output as out
 from .arguments import Call, command, find_scope
 
@@ -131,14 +133,12 @@ def stats(call: Call) -> None:
 
 def _projects(memory: Memory) -> dict[str, str]:
     """Return the project of each session, in use or archived, as far as it can be read."""
-    from smp_client import SMPError
-
     projects = {one.session: one.data.get("project") for one in memory.by_type("summary")}
     for session in memory.sessions():
-        with suppress(
-            SMPError, KeyError, AttributeError
-        ):  # a person may have written anything there
-            projects[session.id] = session.metadata()["context"].get("project_name")  # type: ignore[union-attr]
+        context: Any = None
+        with suppress(smp_client.SMPError):
+            context = session.metadata().get("context")
+        projects[session.id] = context.get("project_name") if isinstance(context, dict) else None
     return {session: name for session, name in projects.items() if isinstance(name, str)}
 
 

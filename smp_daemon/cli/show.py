@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import smp_client
+
 from . import output as out
 from .arguments import ANYWHERE, KEPT, Call, command, find_id, find_scope
 
@@ -55,23 +57,20 @@ def show(call: Call) -> None:
 
 def _meant(memory: Memory, name: str, ids: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the session, and the memories of it; a name alone may be one of a memory."""
-    from smp_client import Invalid, MemoryNotFound, SessionNotFound
-
     if ids:
         return find_id(memory, name, *ANYWHERE), ids
     try:
         return find_id(memory, name, *KEPT), ()
-    except (SessionNotFound, Invalid) as error:
+    except (smp_client.SessionNotFound, smp_client.Invalid) as error:
         try:
             record = memory.get(name, count_access=False)
-        except (MemoryNotFound, Invalid):
+        except (smp_client.MemoryNotFound, smp_client.Invalid):
             raise error from None
         return record.session, (record.id,)
 
 
 def _held(memory: Memory, session: str, memory_id: str) -> Holding:
     """Return a memory that is in use, else one that is archived, evicted or deleted."""
-    from smp_client import MemoryNotFound
     from smp_client.change.holdings import EVERY, holdings, in_use, is_in_use
 
     if is_in_use(memory, session):  # without reading the rest of a large session
@@ -82,21 +81,24 @@ def _held(memory: Memory, session: str, memory_id: str) -> Holding:
         if one.id == memory_id:
             return one
     advice = f"smp search --session {session} lists memories."
-    raise MemoryNotFound(f"There is no memory {memory_id!r} in {session}.", advice=advice)
+    raise smp_client.MemoryNotFound(
+        f"There is no memory {memory_id!r} in {session}.", advice=advice
+    )
 
 
 def _described(memory: Memory, one: Holding, *, count_access: bool) -> dict[str, Any]:
     """Return all that is known of a memory: its fields, its place and its neighbours."""
-    from smp_client import MemoryNotFound, Record, SMPError
     from smp_client.model.record import type_of
 
     text = out.held_text(one)
-    record = Record(one.id, type_of(one.type), one.session, {}, text, marks=(one.place,))
-    with suppress(SMPError):  # a memory that the index could not read is shown as it stands
+    record = smp_client.Record(one.id, type_of(one.type), one.session, {}, text, marks=(one.place,))
+    with suppress(
+        smp_client.SMPError
+    ):  # a memory that the index could not read is shown as it stands
         if one.place in ("active", "archived", "evicted"):
             record = memory.get(f"{one.session}/{one.id}", count_access=count_access)
     related, references = [], []
-    with suppress(MemoryNotFound):
+    with suppress(smp_client.MemoryNotFound):
         if one.place == "active":
             scope = find_scope(memory, one.session)
             references = [other._asdict() for other in scope.references(one.id)]
@@ -141,12 +143,10 @@ def _print_memory(said: Mapping[str, Any]) -> None:
 
 
 def _show_session(call: Call, memory: Memory, name: str) -> None:
-    from smp_client import Session, SessionPutAway, SMPError
-
     head = click.style(name, fg="cyan", bold=True)
     try:
         target = find_scope(memory, name)
-    except SessionPutAway:
+    except smp_client.SessionPutAway:
         packed = next(one for one in memory.by_type("summary") if one.session == name)
         if call.json:
             file = str(memory.root / str(packed.file))
@@ -158,13 +158,13 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
     about: dict[str, Any] = {"id": name, "state": None, "problem": None}
     metadata: Mapping[str, Any] = {}
     try:
-        if isinstance(target, Session):
+        if isinstance(target, smp_client.Session):
             about["state"] = "unreadable"
             metadata = target.metadata()
             about |= {"state": target.state, "size": target.size().as_dict()}
         else:
             about["profile"] = target.profile()
-    except SMPError as error:
+    except smp_client.SMPError as error:
         about["problem"] = str(error)
     context, people = (part if isinstance(part := metadata.get(key), dict) else {}
                        for key in ("context", "participants"))  # fmt: skip

@@ -174,9 +174,10 @@ def _write(
 
 def _note_secrets(kinds: Mapping[str, int]) -> None:
     number = sum(kinds.values())
-    if number:
-        one, many = f"1 {told(kinds)} was taken out", f"{number:,} places were taken out"
-        click.echo(f"note: {one if number == 1 else f'{many}: {told(kinds)}'}.", err=True)
+    if number == 1:
+        click.echo(f"note: 1 {told(kinds)} was taken out.", err=True)
+    elif number:
+        click.echo(f"note: {number:,} places were taken out: {told(kinds)}.", err=True)
 
 
 def parse_fields(texts: Sequence[str]) -> dict[str, Value]:
