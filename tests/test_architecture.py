@@ -124,7 +124,7 @@ BUDGETS = {
     "smp_client/passes": 2_090,
     "smp_client/privacy": 1_074,
     "smp_client/change": 1_870,
-    "smp_client/ask": 2_264,
+    "smp_client/ask": 2_258,
     "smp_client/index": 2_540,
     "smp_client/disk": 3_106,
     "smp_client/text": 1_743,

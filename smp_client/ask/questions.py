@@ -115,20 +115,12 @@ def query(
     """Answer a specification of `filters`, `sort`, `aggregations`, `limit`, `offset` and
     `include_related`. Options narrow it down.
     """
-    from .related import related_to_all
     from .spec import ask
 
     if {"sort", "min_relevance", "explain"} & options.keys():
         said = "the specification has its order, and what it finds has no score"
         raise InvalidQuery(f"query() takes no sort, min_relevance and explain: {said}.")
-
-    def question(view: View, want: Wanted) -> Answer:
-        answer = ask(view, specification, want)
-        if specification.get("include_related", specification.get("includeRelated")):
-            answer.related = related_to_all(view, answer)
-        return answer
-
-    return asked._asker().answer(question, options)
+    return asked._asker().answer(lambda view, want: ask(view, specification, want), options)
 
 
 def topics(asked: Asked) -> list[Topic]:

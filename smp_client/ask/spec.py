@@ -33,6 +33,7 @@ from .argument import sayable, shown
 from .engine import Ranked, of_keys, ranked, read, where
 from .options import COUNT_CAP, NEWEST, Answer, Wanted, one_of
 from .priorities import View, source
+from .related import related_to_all
 
 _ENTRY_CAP = 100
 _KEYS = ("filters", "sort", "aggregations", "limit", "offset", "include_related")
@@ -132,6 +133,7 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     priorities = {item.key: item.priority for item in ranked(view, of_keys(keys, Wanted()))}
     answer = read(view, [Ranked(key, priorities[key]) for key in keys])
     answer.aggregations = {one.name: _figures(one, found) for one in said.aggregations}
+    answer.related = related_to_all(view, answer) if said.include_related else []
     return answer
 
 
