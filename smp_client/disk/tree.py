@@ -138,6 +138,8 @@ class Tree:
             status = os.lstat(f"{self._path}/{name}")
         except FileNotFoundError:
             return []
+        except NotADirectoryError:
+            return self.list(name)  # which says what is in its way
         known = self.lists.get((name, directories))
         if known is not None and known[0] == identity(status):
             return known[1]
