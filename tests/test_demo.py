@@ -18,23 +18,15 @@ def test_the_demo_shows_commands_with_their_real_output(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"export SMP_ROOT={root}" in done.stdout
     parts = dict(re.findall(r"^\$ smp (.*)\n((?:(?!\$ |# |\n).*\n)*)", done.stdout, re.M))
-    assert {line.split()[0] for line in parts} == {
-        "sessions",
-        "search",
-        "context",
-        "delete",
-        "restore",
-    }
+    shown = {"sessions", "search", "context", "delete", "restore"}
+    assert {line.split()[0] for line in parts} == shown
     (search,) = (said for line, said in parts.items() if "database" in line)
     assert "[superseded by storage/DEC-001]" in search
-    assert (
-        "SQLite"
-        not in done.stdout[done.stdout.index("$ smp context") : done.stdout.index("$ smp delete")]
-    )
+    context = done.stdout.partition("$ smp context")[2].partition("$ smp delete")[0]
+    assert "SQLite" not in context
     listed = smp("sessions", "--root", root).stdout
-    names = [
-        {line.split()[0] for line in text.splitlines()} for text in (listed, parts["sessions"])
-    ]
+    names = [{line.split()[0] for line in text.splitlines()}
+             for text in (listed, parts["sessions"])]  # fmt: skip
     assert names[0] == names[1] == {"ID", "storage", "payment", "login", "kickoff"}
     assert smp("check", "--root", root).returncode == 0
 
@@ -46,10 +38,8 @@ def test_two_weeks_have_passed_and_what_was_deleted_is_back(tmp_path: Path) -> N
     assert memory.search(since="13 days ago", until="12 days ago")
     assert memory.search(since="yesterday")
     assert [record.id for record in memory.search("muster")] == ["turn-1"]
-    assert {
-        action["action"]
-        for action in map(json.loads, (root / "audit.log").read_text().splitlines())
-    } == {"delete", "restore"}
+    log = map(json.loads, (root / "audit.log").read_text().splitlines())
+    assert {action["action"] for action in log} == {"delete", "restore"}
 
 
 def test_the_demo_touches_nothing_that_exists(tmp_path: Path) -> None:
@@ -66,9 +56,8 @@ def test_the_demo_touches_nothing_that_exists(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (made,) = temporary.glob("smp-demo-*")
     assert f"The tree is {made}/.bmad/sessions" in done.stdout
-    assert {
-        path: held for path, held in _files(tmp_path).items() if temporary not in path.parents
-    } == before
+    after = _files(tmp_path).items()
+    assert {path: held for path, held in after if temporary not in path.parents} == before
 
 
 def _files(top: Path) -> dict[Path, bytes]:

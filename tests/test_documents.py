@@ -59,20 +59,15 @@ def test_the_instructions_for_agents_work_in_a_new_project(tmp_path: Path) -> No
     said = ""
     for words in ("first", "second"):
         session = ""
-        for text, line in zip(
-            ("", "", "tea", "milk", "sugar"), re.findall(r"`(smp [^`]+)`", lines), strict=True
-        ):
-            command = (
-                line.replace("TASK", words)
-                .replace("TEXT", f"{words}: {text}")
-                .replace("SESSION", session)
-            )
+        commands = re.findall(r"`(smp [^`]+)`", lines)
+        for text, command in zip(("", "", "tea", "milk", "sugar"), commands, strict=True):
+            given = {"TASK": words, "TEXT": f"{words}: {text}", "SESSION": session}
+            for name, value in given.items():
+                command = command.replace(name, value)
             done = smp(*shlex.split(command)[1:], cwd=tmp_path)
             assert done.returncode == 0, done.stderr
-            session, said = (
-                session or done.stdout.strip(),
-                done.stdout if "context" in command else said,
-            )
+            session = session or done.stdout.strip()
+            said = done.stdout if "context" in command else said
     assert set(re.findall(r"first: (\w+)", said)) == {"tea", "milk", "sugar"}
 
 
@@ -88,19 +83,10 @@ def test_one_page_names_every_command() -> None:
     for name in COMMANDS:
         command = program.get_command(context, name)
         assert command is not None
-        real |= (
-            {f"{name} {inner}" for inner in command.commands}
-            if isinstance(command, click.Group)
-            else {name}
-        )
-    assert (
-        set(
-            re.findall(
-                r"^\| `smp ([a-z ]+)` \|", (TOP / "docs/operate.md").read_text(), re.MULTILINE
-            )
-        )
-        == real
-    )
+        is_group = isinstance(command, click.Group)
+        real |= {f"{name} {inner}" for inner in command.commands} if is_group else {name}
+    table = (TOP / "docs/operate.md").read_text()
+    assert {*re.findall(r"^\| `smp ([a-z ]+)` \|", table, re.MULTILINE)} == real
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
@@ -138,9 +124,8 @@ def test_the_examples_of_format_are_in_the_format(tmp_path: Path) -> None:
     )  # fmt: skip
 
     def shape(value: object) -> object:
-        return (
-            {key: shape(item) for key, item in value.items()} if isinstance(value, dict) else None
-        )
+        is_mapping = isinstance(value, dict)
+        return {key: shape(item) for key, item in value.items()} if is_mapping else None
 
     assert shape(shown) == shape(made)
     assert not parse(decisions.encode(), "decisions").bad
@@ -158,14 +143,10 @@ def test_format_gives_the_numbers_of_the_code() -> None:
 
 def test_format_gives_the_order_of_the_locks() -> None:
     paragraph = FORMAT[FORMAT.index("### 9.1 Locks") : FORMAT.index("### 9.2")]
-    named = [
-        name
-        for name in layout.LOCK_ORDER
-        if name not in {kind.file for kind in GLOBAL_KINDS} | {"user-profile.yaml"}
-    ]
-    positions = [
-        paragraph.index(f"`{name}*`" if name.endswith("/") else f"`{name}`") for name in named
-    ]
+    without = {kind.file for kind in GLOBAL_KINDS} | {"user-profile.yaml"}
+    named = [name for name in layout.LOCK_ORDER if name not in without]
+    marks = [f"`{name}*`" if name.endswith("/") else f"`{name}`" for name in named]
+    positions = [paragraph.index(mark) for mark in marks]
     assert positions == sorted(positions)
 
 
@@ -189,12 +170,8 @@ def test_design_names_every_package_and_nothing_that_is_not_there() -> None:
 
 def test_the_project_speaks_of_the_project_alone() -> None:
     """No path of the machine it was made on is anywhere in it."""
-    for path in [
-        *TOP.glob("*.md"),
-        *TOP.glob("*/*.md"),
-        *TOP.glob("smp_*/**/*.py"),
-        *TOP.glob("tests/**/*.py"),
-    ]:
+    patterns = ("*.md", "*/*.md", "smp_*/**/*.py", "tests/**/*.py")
+    for path in (path for pattern in patterns for path in TOP.glob(pattern)):
         assert not re.search(r"/(?:work|root|home/\w+)/", path.read_text()), path
 
 
