@@ -130,7 +130,7 @@ BUDGETS = {
     "smp_client/text": 1_743,
     "smp_client/redaction": 944,
     "smp_client/model": 1_040,
-    "smp_daemon/cli": 2_535,
+    "smp_daemon/cli": 2_559,
     "smp_daemon/config": 540,
     "smp_daemon/ingest": 1_270,
     "smp_daemon/service": 425,

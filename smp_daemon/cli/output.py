@@ -11,8 +11,10 @@ import math
 import os
 import re
 import sys
+import time
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -132,6 +134,27 @@ def on_terminal() -> bool:
 
 
 say = click.echo  # which takes colours out where no terminal reads them
+
+
+@contextmanager
+def progress(label: str, hidden_s: float = 1.0) -> Iterator[Callable[[], None]]:
+    """Yield the function to call for each item. On a terminal stderr shows how many were done."""
+    done, shown = 0, ""
+    due, is_seen = time.monotonic() + hidden_s, sys.stderr.isatty()
+
+    def advance() -> None:
+        nonlocal done, due, shown
+        done += 1
+        if is_seen and time.monotonic() >= due:
+            due = time.monotonic() + 0.2
+            shown = f"{label} {done:,}"
+            click.echo(f"\r{shown}", nl=False, err=True)
+
+    try:
+        yield advance
+    finally:
+        if shown:
+            click.echo(f"\r{' ' * len(shown)}\r", nl=False, err=True)
 
 
 def tell(text: str, *, err: bool = False) -> None:
