@@ -54,7 +54,7 @@ IDLE_S = 20.0
 SETTLE_S = 5.0  # after the start, until the last derived file is written
 # What a daemon takes at rest: its unit, and what we hold. The first start indexes everything: so long for 100 sessions.
 RESTING = {
-    "first start, until ready": ("s", Target(seconds=60.0)), "later start, until ready": ("s", Target(seconds=2.0)),
+    "first start, until ready": ("s", Target(seconds=30.0)), "later start, until ready": ("s", Target(seconds=2.0)),
     "idle daemon, of a core": ("%", Target(below=0.5)), "idle daemon, memory": ("MB", Target(below=100)),
 }  # fmt: skip
 
