@@ -132,7 +132,9 @@ class Memory(Place):
         """
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
-        session_id = f"session-{created:%Y-%m-%d}-{os.urandom(3).hex()}" if id is None else id
+        session_id = id or ""
+        while id is None and (not session_id or self._places_of(session_id)):
+            session_id = f"session-{created:%Y-%m-%d}-{os.urandom(3).hex()}"
         _check_new_session(session_id, user, agents, quota)
         redaction = self._scope(session_id).redaction
         redaction.require_clean_name("a session", session_id)
@@ -148,13 +150,16 @@ class Memory(Place):
             session_id, created, user=user, agents=list(agents), quota_bytes=quota,
             context={**about, "tags": tags, **context}, redaction=redaction,
         )  # fmt: skip
-        for place in (layout.ACTIVE, layout.ARCHIVED, layout.DELETED):
-            if self.root.is_dir() and self.tree.exists(f"{place}/{session_id}"):
-                said = f"There is a session {session_id!r} in {place}/ already."
-                raise errors.Conflict(said, advice="Choose another id.")
+        for place in self._places_of(session_id):
+            said = f"There is a session {session_id!r} in {place}/ already."
+            raise errors.Conflict(said, advice="Choose another id.")
         self.create()
         self._lay_out(session_id, files)
         return self._session(session_id)
+
+    def _places_of(self, session_id: str) -> list[str]:
+        places = (layout.ACTIVE, layout.ARCHIVED, layout.DELETED) if self.root.is_dir() else ()
+        return [place for place in places if self.tree.exists(f"{place}/{session_id}")]
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Build the directory aside and move it into its place in one step."""

@@ -245,3 +245,10 @@ def test_a_session_that_was_moved_away_is_not_written_to(session: Session) -> No
         session.record_decision("A", made_by="x")
     with pytest.raises(SessionNotFound):
         session.get("DEC-001")
+
+
+def test_a_made_up_id_is_never_one_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(tmp_path)
+    drawn = iter([b"aaa", b"aaa", b"bbb"])
+    monkeypatch.setattr("smp_client.memory.os.urandom", lambda _: next(drawn))
+    assert len({memory.create_session().id, memory.create_session().id}) == 2
