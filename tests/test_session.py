@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -249,6 +250,6 @@ def test_a_session_that_was_moved_away_is_not_written_to(session: Session) -> No
 
 def test_a_made_up_id_is_never_one_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(tmp_path)
-    drawn = iter([b"aaa", b"aaa", b"bbb"])
-    monkeypatch.setattr("smp_client.memory.os.urandom", lambda _: next(drawn))
+    drawn, real = iter([b"aaa", b"aaa", b"bbb"]), os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: next(drawn) if size == 3 else real(size))
     assert len({memory.create_session().id, memory.create_session().id}) == 2
