@@ -1,6 +1,6 @@
 """Decisions, findings, preferences and learnings that bear on a topic, as questions to the index.
 
-A memory that has the topic as a tag, or one below it, stands before one that only says it in words.
+A memory tagged with the topic, or with a topic below it, stands before one that only mentions it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ..model.layout import GLOBAL
 from ..model.severity import RANK
 
 EVERY = "*"
-_WIDER = "m.key IN (SELECT memory FROM topics WHERE topic IN (SELECT value FROM json_each(?)))"
+_WIDER = "SELECT memory FROM topics WHERE topic IN (SELECT value FROM json_each(?))"
+_MENTIONING = "SELECT rowid FROM words WHERE words MATCH ?"
 _GENERAL = (
     "NOT EXISTS (SELECT 1 FROM tags WHERE memory = m.key)"
     " AND NOT EXISTS (SELECT 1 FROM topics WHERE memory = m.key)"
@@ -35,46 +36,46 @@ class Topic(NamedTuple):
     """The keys of the memories that bear on a topic."""
 
     tagged: list[int]  # with the topic or one below it, or a preference with one above it
-    said: list[int]  # in words
+    mentioning: list[int]  # the topic in their words
 
     def condition(self) -> Sql:
         """Return the condition that a memory bears on the topic."""
-        return of_keys([*self.tagged, *self.said], Wanted()).conditions[0]
+        return of_keys([*self.tagged, *self.mentioning], Wanted()).conditions[0]
 
 
 def bearing(view: View, topic: str | None) -> Topic | None:
-    """Return the memories that bear on a topic. They are the same for all kinds of memory."""
+    """Return the memories of all types that bear on a topic; None without a topic."""
     if topic is None:
         return None
+
+    def keys(asked: str, parameters: Sequence[Any]) -> list[int]:
+        return [key for (key,) in view.index.connection.execute(asked, parameters)]
+
     levels = sayable(topic).lower().split(".")
     above = [".".join(levels[:count]) for count in range(1, len(levels))]
-    conditions = [is_about(view, topic), Sql(_WIDER, (json.dumps([*above, EVERY]),))]
-    if words := project_of(topic):
-        phrase = (f'{{text more}} : "{words}"',)
-        conditions.append(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", phrase))
-    found: list[list[int]] = [[], [], []]
-    for keys, condition in zip(found, conditions, strict=False):
-        asked = condition.text.removeprefix("m.key IN (").removesuffix(")")
-        rows = view.index.connection.execute(asked, condition.parameters)
-        keys += [key for (key,) in rows]
-    return Topic([*found[0], *found[1]], found[2])
+    condition = is_about(view, topic)
+    select = condition.text.removeprefix("m.key IN (").removesuffix(")")
+    tagged = keys(select, condition.parameters) + keys(_WIDER, [json.dumps([*above, EVERY])])
+    words = project_of(topic)
+    mentioning = keys(_MENTIONING, [f'{{text more}} : "{words}"']) if words else []
+    return Topic(tagged, mentioning)
 
 
 def about(view: View, want: Wanted, types: Sequence[str], topic: Topic | None = None) -> Answer:
-    """Return the memories of these types, those that matter most first."""
+    """Return the memories of these types, the most important ones first."""
     want = want.also(one_of("m.type", types))
     if topic is None:
         return find(view, want)
     # Keys are numbers, so they may stand in the text.
-    only_said = f"m.key NOT IN (SELECT value FROM json_each('{topic.tagged}'))"  # noqa: S608
-    order = want.order or f"{only_said}, score DESC, {NEWEST}"
+    is_untagged = f"m.key NOT IN (SELECT value FROM json_each('{topic.tagged}'))"  # noqa: S608
+    order = want.order or f"{is_untagged}, score DESC, {NEWEST}"
     return find(view, want.also(topic.condition())._replace(order=order, has_keys=True))
 
 
 def findings(
     view: View, want: Wanted, topic: Topic | None = None, *, unresolved_only: bool = True
 ) -> Answer:
-    """Return findings, the most severe first."""
+    """Return the findings, the most severe first."""
     if unresolved_only:
         want = want.also(holds())
     worst = want.order or f"{RANK}, score DESC, {NEWEST}"
@@ -86,7 +87,7 @@ def preferences(
 ) -> Answer:
     """Return the preferences that apply to a project: explicit ones first, then the session's.
 
-    One without topic, domains and tags applies to every topic, unless `all` is false.
+    A preference without topic, domains and tags applies to every topic, unless `all` is false.
     """
     named = Wanted((one_of("m.type", ["preference"]), Sql(f"{_PROJECTS} IS NOT NULL")))
     condition, given = where(view, named)
@@ -103,6 +104,6 @@ def preferences(
 
 
 def _applies(projects: Any, project: str | None) -> bool:
-    """Return whether projects, as a preference names them, are all or have this one."""
+    """Return whether the projects that a preference names include this project."""
     names = [str(name) for name in (projects if isinstance(projects, list) else [projects])]
     return not names or EVERY in names or project_of(project) in map(project_of, names)

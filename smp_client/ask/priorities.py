@@ -1,7 +1,7 @@
 """The priority of memories as of now, inside the index: the formula of model/priority.py in SQL.
 
 Temporary tables of the connection hold the rules of the policy, and the readings since records were
-last written. They are filled before a question, and only with changes since the last one.
+last written. They are filled before a question, and only with changes since the last question.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALL = ""  # the scope of the rules that hold where a session has none of its ow
 
 
 class View:
-    """The index that a question is asked of, some of its scopes, and the rules of now."""
+    """An index with everything that a question needs: scopes, time, decay policy and weights."""
 
     def __init__(
         self, index: Index, scopes: Iterable[str], now: datetime, policy: Policy, weights: Weights
@@ -48,12 +48,12 @@ class View:
         self.now, self.policy, self.weights = now, policy, weights
 
     def of(self, scopes: Iterable[str]) -> View:
-        """Return this view of some of its scopes."""
+        """Return this view with other scopes."""
         return View(self.index, scopes, self.now, self.policy, self.weights)
 
     @property
     def together(self) -> str | tuple[str, ...]:
-        """The scopes as index/topics.py takes them: one session by its name."""
+        """The scopes as index/topics.py takes them: a single scope by its name."""
         return self.scopes[0] if len(self.scopes) == 1 else self.scopes
 
     def within(self, column: str) -> Sql:
@@ -64,34 +64,34 @@ class View:
 
 
 class Columns(NamedTuple):
-    """Expressions over the source."""
+    """SQL expressions over the tables that `source` joins."""
 
     priority: str
     recency: str
     state: str
-    holds: str  # what the score is multiplied by: less than 1 for a memory that no longer holds
+    holds: str  # a factor of the score: less than 1 for a memory that no longer holds
 
 
 def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, Noted]) -> None:
-    """Make the temporary tables true for now."""
+    """Fill the temporary tables with the policy, the time and the readings of a question."""
     if index.rules != policy:
         index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
         index.connection.execute("INSERT INTO temp.clock VALUES (0)")
         _insert_rules(index, _ALL, policy)
         index.rules = policy
-    # Not in the text of a question: a text that is the same again need not be understood again.
+    # The time is no part of a question's text: SQLite compiles the same text only once.
     index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
     for scope, noted in readings.items():
-        known = index.noted.get(scope, _NOTHING_READ)
-        if known is noted or not (known or noted):
+        before = index.noted.get(scope, _NOTHING_READ)
+        if before is noted or not (before or noted):
             continue
-        if known.log is not noted.log:
+        if before.log is not noted.log:
             index.connection.execute("DELETE FROM temp.noted WHERE scope = ?", (scope,))
-            known = _NOTHING_READ
-        # What was read since then stands at the end.
+            before = _NOTHING_READ
+        # The readings since the last question stand at the end.
         last = reversed(noted.items())
-        new = takewhile(lambda item: known.get(item[0]) != item[1], last)  # noqa: B023
-        rows = [(scope, name, one.times, microseconds(one.last)) for name, one in new]
+        new = takewhile(lambda item: before.get(item[0]) != item[1], last)  # noqa: B023
+        rows = [(scope, name, reading.times, microseconds(reading.last)) for name, reading in new]
         index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", rows)
         index.noted[scope] = noted
         if not noted:
@@ -99,10 +99,10 @@ def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, 
 
 
 def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
-    """Return FROM … JOIN …, and the expressions over it.
+    """Return FROM … JOIN …, and the expressions over its tables.
 
-    Numbers, and names that SMP has checked, stand in the text itself. With keys SQLite goes by them
-    alone, and not through all memories in the order of the answer.
+    Numbers, and names that SMP has checked, stand in the text itself. With `by_key` SQLite looks
+    each key up, instead of walking through all memories in the order of the answer.
     """
     own = _own_rules(view)
     scope = (
@@ -121,8 +121,8 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
     if len(view.scopes) > 1:
         joined += " LEFT JOIN sessions s ON s.scope = m.scope"
         cases = " ".join(
-            f"WHEN {_quoted(name)} THEN {float(factor)}"
-            for name, factor in view.weights.states.items()
+            f"WHEN {_quoted(name)} THEN {float(weight)}"
+            for name, weight in view.weights.states.items()
         )
         # Evicted memories of a session that is in use count as archived ones.
         status = f"COALESCE(s.status, CASE WHEN m.scope GLOB '{ARCHIVED}/*' THEN '{ARCHIVED}' END)"
@@ -139,7 +139,7 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
 
 
 def _own_rules(view: View) -> list[str]:
-    """Return the sessions with rules of their own, and put these into the table."""
+    """Insert the rules of sessions that have their own. Return these sessions."""
     within = view.within("scope")
     asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND {_HAS_RULES}"
     own = view.index.connection.execute(asked, within.parameters).fetchall()
