@@ -1,12 +1,12 @@
-"""An index that is true now, whoever keeps it: the daemon, this process, or nobody.
+"""An index that is current, whoever keeps it: the daemon, this process, or nobody.
 
 A question sees every write that finished before it was asked. Each file's inode, size and times are
-compared with those in the index. Where they differ,
+compared with those in the index. Where they differ, the changed files are taken in:
 
-- and nobody leads this root, the index is brought up to date here, and stays so;
-- and somebody does, the missing files are taken in inside a transaction that is never committed;
-- and neither is possible (no usable index, a read-only disk, a long rebuild), in a new index in
-  memory, for the scopes that were asked about.
+- into the index itself, where nobody leads this root;
+- inside a transaction that is never committed, where somebody does;
+- into a new index in memory, for the scopes that were asked about, where neither is possible: no
+  usable index, a read-only disk, a long rebuild.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .take_in import cover, outdated, refresh
 T = TypeVar("T")
 Source = Literal["index", "index and files", "files"]
 
-_BUSY_MS = 50  # how long a writer may lock the index before one in memory answers
+_BUSY_MS = 50  # how long a writer may lock the index before an index in memory answers
 _KEPT_OPEN = 8
 _ATTEMPTS = 8
 # Damaged, locked for long, or not to be written.
@@ -47,7 +47,7 @@ _REFUSED = (LockTimeout, OSError, SMPError, sqlite3.OperationalError)
 class Question(NamedTuple, Generic[T]):
     """A question about some scopes, or about some files of these.
 
-    `prepare` runs before it is asked, outside of any transaction: temporary tables then stay.
+    `prepare` runs before `ask` and outside of any transaction, so that its temporary tables stay.
     """
 
     scopes: Sequence[str]
@@ -64,28 +64,28 @@ class Fresh:
         self._scope = scope
         self._path = place.root / INDEX_FILE
         self._idle: list[tuple[int, Index]] = []  # the file's inode, and an index that nobody asks
-        self._in_memory: Index | None = None  # where there is no other
-        self._lock = threading.Lock()  # of both
+        self._in_memory: Index | None = None  # where no index file can be used
+        self._lock = threading.Lock()  # of the two above
         self._pid = os.getpid()
-        self._inherited: object = None
+        self._inherited: object = None  # the parent process's connections, which must stay open
 
     def answer(self, question: Question[T]) -> tuple[T, Source]:
-        """Return the answer of an index that is true now, and the source that made it true."""
+        """Return the answer of a current index, and the sources of the answer."""
         if self._pid != os.getpid():
-            # SQLite's connections must not even be closed by the child of their process.
+            # A child process must not even close the connections of its parent.
             self._inherited = (self._idle, self._in_memory)
             self._idle, self._in_memory = [], None
             self._pid, self._lock = os.getpid(), threading.Lock()
         for _ in range(_ATTEMPTS):
-            recorded = self._recorded()
+            journal_ns = self._journal_ns()
             answer = self._answer_once(question)
             # A transaction that was recorded meanwhile may have been seen in part.
-            if self._recorded() == recorded:
+            if self._journal_ns() == journal_ns:
                 break
         return answer
 
-    def _recorded(self) -> int:
-        """Return another number for each transaction that is recorded or forgotten."""
+    def _journal_ns(self) -> int:
+        """Return when a transaction was last recorded in the journal, or removed from it."""
         try:
             return os.stat(self._place.root / JOURNAL).st_mtime_ns
         except OSError:
@@ -96,17 +96,17 @@ class Fresh:
             for _, index in self._idle:
                 index.close()
             self._idle.clear()
-        self._forget_memory()
+        self._close_in_memory()
 
-    def _forget_memory(self) -> None:
-        """Close the index in memory: it may be large, and the file can be asked again."""
+    def _close_in_memory(self) -> None:
+        """Close the index in memory. It may be large, and the index file can be used again."""
         with self._lock:
             if self._in_memory:
                 self._in_memory.close()
                 self._in_memory = None
 
     def __del__(self) -> None:
-        # Connections of the parent process are not ours to close.
+        # After a fork, the connections are the parent's to close.
         if self._pid == os.getpid():
             self.close()
 
@@ -116,7 +116,7 @@ class Fresh:
                 if index is not None:
                     question.prepare(index)
                     answer = self._answer_from(index, question)
-                    self._forget_memory()
+                    self._close_in_memory()
                     return answer
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNUSABLE:
@@ -132,15 +132,15 @@ class Fresh:
         with index.undone():
             if not unfinished and not self._missing(index, question):
                 return question.ask(index), "index"
-        is_true = False
+        is_current = False
         with suppress(*_REFUSED):
             if not unfinished:
                 with self._leading("bringing the index up to date"), index.batch():
                     self._take_in(index, question, {}, settle=True)
-                is_true = True
-        # Whatever is written from here on began after the question did.
-        with index.undone(None if is_true else _BUSY_MS):
-            if not is_true:
+                is_current = True
+        # A write from here on began after the question did, so the answer may lack it.
+        with index.undone(None if is_current else _BUSY_MS):
+            if not is_current:
                 self._take_in(index, question, unfinished, settle=False)
             return question.ask(index), "index and files"
 
@@ -154,7 +154,7 @@ class Fresh:
         self, index: Index, question: Question[T], unfinished: dict[tuple[str, str], bytes],
         *, settle: bool,
     ) -> None:  # fmt: skip
-        """Take in the files that the index lacks, and those that are to change as they will be."""
+        """Take in the files that the index lacks. Unfinished files are taken in as they will be."""
         for scope, file in self._missing(index, question):
             if (scope, file) not in unfinished:
                 refresh(self._place, index, scope, file, settle=settle)
@@ -162,24 +162,24 @@ class Fresh:
             cover(index, scope, file, content)
 
     def _unfinished(self, scopes: Sequence[str]) -> dict[tuple[str, str], bytes]:
-        """Finish recorded transactions. Return the files that others have yet to change, each as it
-        will be."""
-        found: dict[tuple[str, str], bytes] = {}
+        """Finish recorded transactions. Return the future content of each file that cannot be
+        finished now."""
+        contents: dict[tuple[str, str], bytes] = {}
         pending = {name.partition("+")[0] for name in self._place.tree.list(JOURNAL)}
-        # Sessions that were not asked for count too: they may tell that a memory no longer holds.
+        # Sessions that were not asked about count too: they may end a memory's validity.
         for name in pending.intersection((*scopes, *all_scopes(self._place)) if pending else ()):
             scope = self._scope(name)
             scope.recover()
             for file in journal.files_of(scope):
-                found[name, file] = journal.read(scope, file)
-        return found
+                contents[name, file] = journal.read(scope, file)
+        return contents
 
     @contextmanager
     def _opened(self) -> Iterator[Index | None]:
-        """Open an index of the file as it is now; None where there is none and none can be made."""
+        """Yield an open index of the present index file; None where no file can be used or made."""
         inode, index = self._inode(), None
         with self._lock:
-            # An index of a file that was replaced is of no use any more.
+            # The file of these indexes was replaced.
             for item in [item for item in self._idle if item[0] != inode]:
                 self._idle.remove(item)
                 item[1].close()
@@ -213,7 +213,7 @@ class Fresh:
         with suppress(UnusableIndex):
             return Index.open_to_read(self._path)
         with suppress(*_REFUSED, UnusableIndex):
-            # Only whoever leads may make or replace the file.
+            # Only the leader may make or replace the file.
             with self._leading("making the index"):
                 Index.open_or_replace(self._path)[0].close()
             return Index.open_to_read(self._path)

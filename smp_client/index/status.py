@@ -34,10 +34,10 @@ from .database import Index
 from .schema import UnusableIndex
 from .take_in import outdated
 
-SILENT_AFTER_S = 5.0  # a daemon without a sign for so long is not well, whatever it said last
+SILENT_AFTER_S = 5.0  # a daemon without a heartbeat for so long is degraded
 OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 
-# Of those in their place; the others are counted by the files that are left of them.
+# Sessions in active/. Archived and deleted sessions are counted by their files.
 _BY_STATE = (
     "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 )
@@ -52,18 +52,18 @@ _JOB_FIELDS = ("last_success", "next_run", "last_error", "duration_ms", "did")
 
 @dataclass
 class RootStatus:
-    """One root as it is now."""
+    """The counts of one root."""
 
     path: str
     sessions: dict[str, int] = field(default_factory=dict)  # how many in each state
     memories: int = 0
     generation: int = 0
-    lag_ms: float | None = None  # the canary's last way through watcher and worker
-    unindexed_files: int | None = None  # None where only --deep can tell
+    lag_ms: float | None = None  # how long the last canary took through watcher and worker
+    unindexed_files: int | None = None  # None where only --deep counts them
     quarantined: int = 0
     waiting_drops: int = 0
     rejected_drops: int = 0
-    secrets: int = 0  # places with something like a secret that came in past the library
+    secrets: int = 0  # that were written past the library, by places
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Status:
 def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None) -> Status:
     """Return the health of a root.
 
-    It is ok only while the lock is held, the heartbeat is fresh, and the daemon has no complaint.
+    It is ok only while a daemon holds the lock, its heartbeat is fresh, and no problem is found.
     """
     root = RootStatus(str(memory.root))
     if not memory.root.is_dir():
@@ -94,7 +94,7 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
 
 
 def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Status:
-    said = _said(memory)
+    report = _daemon_report(memory)
     disk = os.statvfs(memory.root)
     is_full = disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files and not disk.f_favail)
     problems: list[str] = []
@@ -103,12 +103,12 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     elif is_full:
         problems.append("The disk is full: nothing can be written until something is removed.")
     leader = holder(memory.tree, LEAD_SCOPE, LEAD)
-    problems += _about_the_index(memory, root, deep=deep or leader is None)
-    problems += _about_the_tree(memory, root, is_led=leader is not None)
+    problems += _index_problems(memory, root, deep=deep or leader is None)
+    problems += _tree_problems(memory, root, is_led=leader is not None)
     if leader is None:
-        return Status(DOWN, [_NO_DAEMON, *problems], root, said)
-    root.lag_ms = said.get("lag_ms")
-    beat = time_of(said.get("heartbeat_at"))
+        return Status(DOWN, [_NO_DAEMON, *problems], root, report)
+    root.lag_ms = report.get("lag_ms")
+    beat = time_of(report.get("heartbeat_at"))
     silent_s = (at - beat).total_seconds() if beat else 0.0
     if beat is None:
         problems.append("The daemon is starting. Ask again in a few seconds.")
@@ -117,32 +117,34 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     elif silent_s > SILENT_AFTER_S and not is_full:
         sign = f"The daemon ({leader}) has given no sign for {silent_s:.0f} s."
         problems.append(f"{sign} Look at its log, or start it again.")
-    problems += map(str, said["problems"])
-    for name, job in said["jobs"].items():
+    problems += map(str, report["problems"])
+    for name, job in report["jobs"].items():
         if job["last_error"]:
             problems.append(f"{name} failed: {job['last_error']}")
     if root.unindexed_files is None:
-        root.unindexed_files = said.get("unindexed_files")
-    return Status(DEGRADED if problems else OK, problems, root, said)
+        root.unindexed_files = report.get("unindexed_files")
+    return Status(DEGRADED if problems else OK, problems, root, report)
 
 
-def _said(memory: Place) -> dict[str, Any]:
-    """Return the daemon's own words without anything of another form: anybody can write a file."""
-    said = None
+def _daemon_report(memory: Place) -> dict[str, Any]:
+    """Return the status that the daemon wrote. Parts of another form are left out, because anybody
+    can write the file."""
+    report = None
     with suppress(FileNotFoundError, ValueError, RecursionError):
-        said = json.loads(memory.tree.read(STATUS_FILE))
-    said = said if isinstance(said, dict) else {}
-    problems, jobs = said.get("problems"), said.get("jobs")
-    listed = jobs.items() if isinstance(jobs, dict) else ()
-    sound = {
+        report = json.loads(memory.tree.read(STATUS_FILE))
+    report = report if isinstance(report, dict) else {}
+    problems, jobs = report.get("problems"), report.get("jobs")
+    sound_jobs = {
         name: {field: job.get(field) for field in _JOB_FIELDS}
-        for name, job in listed
+        for name, job in (jobs.items() if isinstance(jobs, dict) else ())
         if isinstance(job, dict)
     }
-    return {**said, "problems": problems if isinstance(problems, list) else [], "jobs": sound}
+    sound_problems = problems if isinstance(problems, list) else []
+    return {**report, "problems": sound_problems, "jobs": sound_jobs}
 
 
-def _about_the_index(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[str]:
+def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[str]:
+    """Count the memories and sessions of the index, and yield its problems."""
     path = memory.root / INDEX_FILE
     if not path.exists():
         yield "There is no index yet. A daemon makes it, or smp reindex."
@@ -165,34 +167,34 @@ def _about_the_index(memory: Place, root: RootStatus, *, deep: bool) -> Iterator
         if root.secrets:
             yield exposures.sentence(exposures.found(index))
         if any(name.startswith(SCRUB) for name in memory.tree.list(".smp")):
-            yield "Words of what was purged may stand in the index. A daemon removes them."
+            yield "Words of purged memories may stand in the index. A daemon removes them."
         if deep:
             root.unindexed_files = len(outdated(memory, index))
             if root.unindexed_files:
                 yield f"Files that differ from the index: {root.unindexed_files:,}. See smp sync."
 
 
-def _about_the_tree(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator[str]:
-    """Count sessions in bundles, quarantined pieces and drops, and say which need somebody."""
+def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator[str]:
+    """Count archived and deleted sessions, quarantined pieces and drops; yield their problems."""
     tree = memory.tree
     active = tree.list(ACTIVE)
-    elsewhere = set(active)
+    counted = set(active)
     for place, file in ((ARCHIVED, "summary.yaml"), (DELETED, "backup.tar.gz")):
-        for name in set(tree.list(place)) - elsewhere:
+        for name in set(tree.list(place)) - counted:
             with suppress(OSError, SMPError):
                 if tree.exists(f"{place}/{name}/{file}"):
                     root.sessions[place] = root.sessions.get(place, 0) + 1
-                    elsewhere.add(name)
-    aside = list(quarantined(memory))
-    root.quarantined = len(aside)
-    if foreign := sum("-journal-" in name for name in aside):
+                    counted.add(name)
+    pieces = list(quarantined(memory))
+    root.quarantined = len(pieces)
+    if foreign := sum("-journal-" in name for name in pieces):
         yield f"Pieces from .smp/journal/ in quarantine/: {foreign:,}. Look at them there."
     if not published(tree).is_sound():
-        mend = "Restart the daemon, or remove it."
-        yield f"{POLICY_FILE} is none that SMP has written, and the defaults hold. {mend}"
+        mend = "Restart the daemon, or remove the file."
+        yield f"{POLICY_FILE} was not written by SMP, so the defaults hold. {mend}"
     root.waiting_drops = sum(len(waiting(tree, f"{ACTIVE}/{name}")) for name in active)
     root.rejected_drops = sum(len(rejected(tree, f"{ACTIVE}/{name}")) for name in active)
-    # A daemon that leads says itself which drops it cannot take; all others are on their way.
+    # A daemon that leads reports itself the drops that it cannot take in.
     if root.waiting_drops and not is_led:
         yield f"Drops that wait until a daemon runs: {root.waiting_drops:,}."
     if root.rejected_drops:

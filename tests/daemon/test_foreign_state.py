@@ -146,5 +146,5 @@ def test_status_names_files_in_smp_that_are_none_of_ours(memory: Memory) -> None
     (memory.root / ".smp/journal/s1+000.json").write_text("junk\n123")
     memory.session("s1").records("decision")
     said = " ".join(read_status(memory).problems)
-    assert "policy.json is none that SMP has written" in said
+    assert "policy.json was not written by SMP" in said
     assert "Pieces from .smp/journal/ in quarantine/: 1" in said

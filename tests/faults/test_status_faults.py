@@ -85,7 +85,7 @@ def test_words_of_what_was_purged_are_not_denied(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
     memory = with_memories(root)
     ask_for_scrub(memory, "s1")
-    assert [problem for problem in status(root)["problems"] if "Words of what was purged" in problem]
+    assert [problem for problem in status(root)["problems"] if "Words of purged memories" in problem]
     with running(root, log=tmp_path / "log"):
         wait_until(lambda: status(root)["health"] == "ok", "a clean index")
 
