@@ -1,7 +1,7 @@
 """The daemon's configuration of decay, ranking and redaction, for every client: `.smp/policy.json`.
 
 So the library and the command answer and write alike. Without the file, or with one that makes no
-sense, the defaults hold: secrets are taken out. A client with a policy of its own uses that.
+sense, the defaults hold: secrets are redacted. A client with a policy of its own uses that.
 """
 
 from __future__ import annotations

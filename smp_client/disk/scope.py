@@ -42,7 +42,7 @@ class Options(NamedTuple):
     thresholds: Thresholds = Thresholds()  # when sessions age
     compaction: CompactionPolicy = CompactionPolicy()
     retention: RetentionPolicy = RetentionPolicy()
-    redaction: Redaction | None = None  # which secrets are taken out of everything that is written
+    redaction: Redaction | None = None  # which secrets are redacted in every write
 
 
 class Scope:

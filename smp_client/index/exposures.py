@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..disk.session_files import METADATA
-from ..redaction.redact import harmless, told
+from ..redaction.redact import harmless, listed_kinds
 
 if TYPE_CHECKING:
     from .database import Index
 
 ADVICE = (
-    "Take it out of the file, or the memory with smp delete."
-    " With redaction.unlocked_edits: redact the daemon takes secrets by their shape out itself"
+    "Remove it from the file, or the memory with smp delete."
+    " With redaction.unlocked_edits: redact the daemon redacts secrets by their shape itself"
 )
 _CAP = 10_000  # nobody would look at more
 _FOUND = f"""
@@ -41,19 +41,19 @@ class Spotted:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for one secret in one memory, wherever in its file that stands."""
+        """Equal for the secrets of one memory, wherever in its file the memory stands."""
         return self.scope, self.file, self.id, self.kinds
 
     @property
     def is_by_shape(self) -> bool:
-        """Return whether any of it is a secret, and not only configured."""
+        """Return whether a secret has a known shape, and is not only a configured pattern."""
         from ..redaction.secrets import SECRET_KINDS  # late: its expressions take time to compile
 
         return any(kind in SECRET_KINDS for kind, _ in self.kinds)
 
 
 def found(index: Index) -> list[Spotted]:
-    """Return the leaks that are still there."""
+    """Return the leaks that the index knows."""
     rows = index.connection.execute(_FOUND)
     return [
         Spotted(scope, file, name, start, digest, tuple(json.loads(kinds).items()))
@@ -66,13 +66,13 @@ def count(index: Index) -> int:
 
 
 def sentence(leaks: list[Spotted]) -> str:
-    """Return how many leaks there are, of which kinds, where, and the way out."""
+    """Return a sentence with the number of leaks, their kinds, the first places and the advice."""
     kinds: dict[str, int] = {}
     for kind, times in (item for leak in leaks for item in leak.kinds):
         kinds[kind] = kinds.get(kind, 0) + times
-    places = [harmless(f"{one.id or one.file} in {one.scope}") for one in leaks[:3]]
+    places = [harmless(f"{leak.id or leak.file} in {leak.scope}") for leak in leaks[:3]]
     more = f" and {len(leaks) - 3:,} more" if len(leaks) > 3 else ""
     return (
-        f"Memories with what should have been redacted: {len(leaks):,}"
-        f" ({told(kinds)}): {', '.join(places)}{more}. {ADVICE}."
+        f"Memories with secrets that were not redacted: {len(leaks):,}"
+        f" ({listed_kinds(kinds)}): {', '.join(places)}{more}. {ADVICE}."
     )

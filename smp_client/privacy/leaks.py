@@ -1,10 +1,10 @@
 """Leaks: secrets that came into a file past the library, as by an editor or a shell.
 
-The library writes none, so whatever is found in the index is a leak. The index keeps for each
-memory which kinds were found in it; a memory that changes is a new one and is looked at again.
+The library writes no secrets, so every secret in the index is a leak. The index keeps the kinds
+that were found in each memory. A memory that changes is new to the index and is searched again.
 
-`redact` takes leaks out of their file by a transaction. The old version of the file goes when
-nobody has it open, and the index is scrubbed.
+`redact` redacts the leaks of a file by a transaction. The old version of the file goes when nobody
+has it open, and the index is scrubbed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from ..transaction import Transaction
 
 _ROUND, _ROUND_S = 1000, 1.0  # memories, and seconds of processor time: then others have their turn
-_SETTING = "redaction"  # in the index: the kinds that were looked for
+_SETTING = "redaction"  # in the index: the kinds that were searched for
 _UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
 _UNSEEN_METADATA = "SELECT scope, metadata FROM sessions WHERE secrets IS NULL"
 _NOTE_MEMORY = "UPDATE memories SET secrets = ? WHERE key = ?"
 _NOTE_SESSION = "UPDATE sessions SET secrets = ? WHERE scope = ?"
-# By which a memory is known; a secret there can only be reported.
+# Fields that identify a memory. A secret in them can only be reported.
 _FIXED = ("id", "turn", "timestamp", "agent_id", "session_id", "version")
 _IMPATIENT = {"lock_timeout_s": 0.2}
 
 
 def look(index: Index, redaction: Redaction) -> Iterator[int]:
-    """Look at new memories and metadata in rounds, and yield how many each round had."""
+    """Search new memories and metadata in rounds, and yield how many each round searched."""
     wanted = repr((redaction.personal, redaction.patterns, SECRET_KINDS))
     setting = hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:16]
     ask = index.connection.execute
@@ -56,38 +56,38 @@ def look(index: Index, redaction: Redaction) -> Iterator[int]:
         forget(index)
         ask("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SETTING, setting))
     if sessions := ask(_UNSEEN_METADATA).fetchall():
-        seen = [(_said(redaction.spotted(json.loads(data))), scope) for scope, data in sessions]
-        _note(index, _NOTE_SESSION, seen)
-        yield len(seen)
+        leaks = [(_render(redaction.spotted(json.loads(data))), scope) for scope, data in sessions]
+        _note(index, _NOTE_SESSION, leaks)
+        yield len(leaks)
     while rows := ask(_UNSEEN, (_ROUND,)).fetchall():
-        found: list[tuple[str, int]] = []
+        searched: list[tuple[str, int]] = []
         started = time.thread_time()
         for key, kind, text, data in rows:
             value: dict[str, Any] = json.loads(data)
-            # The text of an artifact stands beside its fields.
+            # The index keeps the text of an artifact beside its fields.
             whole = {**value, "content": text} if kind == "artifact" else value
-            found.append((_said(redaction.spotted(whole)), key))
+            searched.append((_render(redaction.spotted(whole)), key))
             if time.thread_time() - started > _ROUND_S:
                 break
-        _note(index, _NOTE_MEMORY, found)
-        yield len(found)
+        _note(index, _NOTE_MEMORY, searched)
+        yield len(searched)
 
 
 def forget(index: Index) -> None:
-    """Forget every leak: nobody wants to know any more, or others are looked for."""
+    """Forget every leak. Every memory then counts as not searched."""
     index.connection.execute("UPDATE memories SET secrets = NULL WHERE secrets IS NOT NULL")
     index.connection.execute("UPDATE sessions SET secrets = NULL WHERE secrets IS NOT NULL")
 
 
 class Redacted(NamedTuple):
-    """`left` says where the secrets may still be; `refused` memories have a secret as a key."""
+    """`left` names places that may still hold the secrets; `refused` memories have a secret key."""
 
     left: list[str]
     refused: tuple[str, ...]
 
 
 class Target(NamedTuple):
-    """Memories of one file of a scope; a file that is no list is meant as a whole."""
+    """Memories in one file of a scope. A file that is one memory is redacted as a whole."""
 
     scope: str
     file: str
@@ -95,16 +95,16 @@ class Target(NamedTuple):
 
 
 def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Redacted:
-    """Take the secrets out of memories of a file in one step.
+    """Redact the secrets in memories of a file, all in one transaction.
 
-    Raises Conflict where nothing could be taken out, or somebody changed the file just now.
-    Raises CorruptionDetected where it is unreadable, SecretKey where each has a secret as a key.
+    Raise Conflict where nothing could be redacted, or another writer changed the file meanwhile.
+    Raise CorruptionDetected where it is unreadable, SecretKey where each has a secret as a key.
     """
     name, file, ids = target
     if is_archived(name):
-        said = f"What is archived stays as it is; {name} was left alone."
-        raise Conflict(said, advice="Bring it back with smp unarchive.")
-    # One writer that has locked its file must not keep everybody else waiting.
+        problem = f"{name} is archived, and an archive is never redacted."
+        raise Conflict(problem, advice="Restore the session with smp unarchive.")
+    # A writer that has locked its file must not keep everybody else waiting.
     is_session = name != GLOBAL
     session = memory._session(name).with_options(**_IMPATIENT) if is_session else None
     files = session or memory.everywhere
@@ -116,9 +116,9 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
             transaction.rollback()
             for error in refused.values():
                 raise error
-            said = f"Nothing of {file} in {name} could be taken out."
-            raise Conflict(said, advice="Take it out by hand, or delete it.")
-        # Before it goes and after: a crash between must leave no word in the index.
+            problem = f"No secret in {file} of {name} could be redacted."
+            raise Conflict(problem, advice="Remove it by hand, or delete the memory.")
+        # Before the commit and after: a crash between must leave no word in the index.
         ask_for_scrub(memory, name if is_session else "")
         done = sorted(memory_id for memory_id in ids if memory_id not in refused)
         facts: dict[str, Any] = {"session": name, "count": len(done) or 1, "file": file}
@@ -133,32 +133,32 @@ def _collect(
     transaction: Transaction, scope: Scope, target: Target, redaction: Redaction,
     refused: dict[str, SecretKey],
 ) -> Counter[str]:  # fmt: skip
-    """Put the redacted memories into the transaction, and return the kinds that went."""
+    """Put the redacted memories into the transaction. Return the kinds that were redacted."""
     file, content = target.file, scope.read(target.file)
     kinds: Counter[str] = Counter()
     if kind := kinds_of(scope.name).get(file):
         for memory_id, located in spans_of(kind, content, target.ids).items():
             try:
-                new, gone = _clean(located.value, redaction)
+                new, redacted = _clean(located.value, redaction)
             except SecretKey as error:
                 refused[memory_id] = error
                 continue
-            if gone:
-                kinds += gone
-                new = with_counts(new, located.value.get(FIELD), gone)
+            if redacted:
+                kinds += redacted
+                new = with_counts(new, located.value.get(FIELD), redacted)
                 transaction.replace(kind, located.value, new)
         return kinds
     if "\ufffd" in content.decode("utf-8", "replace"):
         raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.")
 
     def text_of(text: str) -> str:
-        text, gone = redaction.redacted_text(text)
-        kinds.update(gone)
+        text, redacted = redaction.redacted_text(text)
+        kinds.update(redacted)
         return text
 
     def fields_of(fields: dict[str, Value]) -> dict[str, Value]:
-        new, gone = _clean(fields, redaction)
-        kinds.update(gone)
+        new, redacted = _clean(fields, redaction)
+        kinds.update(redacted)
         return with_counts(new, fields.get(FIELD), kinds) if kinds else new
 
     after = changed_file(file, content, fields_of, text_of)
@@ -171,7 +171,7 @@ def changed_file(
     file: str, content: bytes, fields_of: Callable[[dict[str, Value]], dict[str, Value]],
     text_of: Callable[[str], str],
 ) -> bytes:  # fmt: skip
-    """Return a file that is one memory with its text, then its fields, changed by functions."""
+    """Return the file of one memory with its text, then its fields, changed by functions."""
     if file.startswith(f"{ARTIFACTS}/"):
         fields, body = parse_artifact(content)
         text, new = text_of(body), fields_of(fields)
@@ -188,17 +188,17 @@ def changed_file(
 
 
 def _clean(value: dict[str, Value], redaction: Redaction) -> tuple[dict[str, Value], Counter[str]]:
-    """Return the fields without secrets; those by which a memory is known stay."""
+    """Return the fields without secrets. Fields that identify a memory stay."""
     rest = {name: item for name, item in value.items() if name not in _FIXED}
     clean, kinds = redaction.redacted_value(rest)
     return {name: clean.get(name, item) for name, item in value.items()}, kinds
 
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
-    """Note the finds in one step."""
+    """Note the kinds of each memory or session in one transaction of the index."""
     with index.batch(is_silent=True):
         index.connection.executemany(change, rows)
 
 
-def _said(kinds: Mapping[str, int]) -> str:
+def _render(kinds: Mapping[str, int]) -> str:
     return json.dumps(dict(sorted(kinds.items()))) if kinds else ""

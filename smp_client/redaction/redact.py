@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FIELD = "redacted"  # of a record: how many secrets of each kind were taken out
+FIELD = "redacted"  # of a record: how many secrets of each kind were redacted
 WORD = "redacted"  # stands for a secret where only a name may stand: a tag, an id
 NOT_SEARCHED = "not_searched"  # the kind of a text that took too long to be searched
 UNLOCKED = ("report", "redact", "off")
@@ -80,7 +80,7 @@ class Redaction(_Redaction):
         return self._value(value, "", kinds, 0), kinds
 
     def is_clean(self, values: Iterable[Any]) -> bool:
-        """Return whether nothing is to be taken out of any of many values."""
+        """Return whether none of these values holds a secret."""
         if not self.enabled:
             return True
         from .secrets import secrets
@@ -110,9 +110,9 @@ class Redaction(_Redaction):
             return Counter({NOT_SEARCHED: 1})
 
     def require_clean_name(self, what: str, name: object) -> None:
-        """Raise Invalid where a name is a secret: nothing can stand in the place of a name."""
+        """Raise Invalid where a name is a secret: a name cannot be redacted."""
         if isinstance(name, str) and (kinds := self.redacted_text(name)[1]):
-            problem = f"looks like a secret ({told(kinds)}), and cannot be redacted"
+            problem = f"looks like a secret ({listed_kinds(kinds)}), and cannot be redacted"
             raise Invalid([f"the name of {what} {problem}"])
 
     def _value(self, value: Any, key: str, kinds: Counter[str], depth: int) -> Any:
@@ -190,15 +190,15 @@ class SecretKey(Invalid):
 
     def __init__(self, kinds: Counter[str]) -> None:
         self.kinds = kinds
-        said = f"a key of a mapping looks like a secret ({told(kinds)})"
-        super().__init__([f"{said}; put it into a value, where it is redacted"])
+        problem = f"a key of a mapping looks like a secret ({listed_kinds(kinds)})"
+        super().__init__([f"{problem}; put it into a value, where it is redacted"])
 
 
 def placeholder(kind: str) -> str:
     return f"[redacted: {kind.replace('_', ' ')}]"
 
 
-def told(kinds: Mapping[str, int]) -> str:
+def listed_kinds(kinds: Mapping[str, int]) -> str:
     """Return the kinds as a person reads them: `2 × github token, password`."""
     counts = [(f"{count} × " if count > 1 else "", kind) for kind, count in sorted(kinds.items())]
     return ", ".join(count + kind.replace("_", " ") for count, kind in counts)

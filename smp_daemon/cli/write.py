@@ -16,7 +16,7 @@ from smp_client import Invalid, Record, SMPError
 from smp_client.model.layout import GLOBAL
 from smp_client.model.record import check_memory_id
 from smp_client.model.synonyms import with_own_names
-from smp_client.redaction.redact import told
+from smp_client.redaction.redact import listed_kinds
 from smp_client.text.values import BadYaml, Value, decode, load
 
 from . import output as out
@@ -175,9 +175,9 @@ def _write(
 def _note_secrets(kinds: Mapping[str, int]) -> None:
     number = sum(kinds.values())
     if number == 1:
-        click.echo(f"note: 1 {told(kinds)} was taken out.", err=True)
+        click.echo(f"note: 1 {listed_kinds(kinds)} was redacted.", err=True)
     elif number:
-        click.echo(f"note: {number:,} places were taken out: {told(kinds)}.", err=True)
+        click.echo(f"note: {number:,} places were redacted: {listed_kinds(kinds)}.", err=True)
 
 
 def parse_fields(texts: Sequence[str]) -> dict[str, Value]:

@@ -100,9 +100,9 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
     ("purge.cron", "0 5 * * sun", CRON,
      "When deleted memories that are past their time are destroyed."),
     ("redaction.enabled", _REDACTION.enabled, value_type.BOOLEAN,
-     "Whether secrets are taken out of everything that is written."),
+     "Whether secrets are redacted in everything that is written."),
     ("redaction.personal", _REDACTION.personal, _PERSONAL,
-     "Which personal data are taken out as well."),
+     "Which personal data are redacted as well."),
     ("redaction.patterns", {}, value_type.PATTERNS,
      "Further secrets, by a name for their kind. Every text is searched for them: a slow"
      " pattern slows all."),

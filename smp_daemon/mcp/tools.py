@@ -133,7 +133,7 @@ TOOLS = (
         " fact, when you learn how something works here, and when the user states a preference;"
         " and with kind next_steps before you stop. One fact a call, in one or two sentences that"
         " a stranger understands; do not record what the code or the commits say anyway. Writes"
-        " into this connection's own session, which the first record makes. Secrets are taken out."
+        " into this connection's own session, which the first record makes. Secrets are redacted."
         " Returns the id, and whether the same is there already.",
         writes.record,
         (Parameter("kind", "decision, finding, preference (of the user), learning, or next_steps"

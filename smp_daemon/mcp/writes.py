@@ -50,7 +50,7 @@ def record(desk: Desk, given: Given) -> Answer:
     if redacted := new.data.get(FIELD):
         data["redacted"] = redacted
         kinds = ", ".join(f"{count} {kind}" for kind, count in redacted.items())
-        said += f" Taken out as secret: {kinds}."
+        said += f" Redacted as secret: {kinds}."
     if same_as:
         data["same_as"] = _whole_name(new, same_as)
         said += f" The same is there already as {data['same_as']}: forget one of them."

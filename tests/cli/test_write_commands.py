@@ -168,7 +168,7 @@ def test_findings_are_resolved_all_or_none(root: Path) -> None:
     done = smp("resolve", "new-1", "FIND-001", "FIND-002", "--by", "dev", "--root", root,
                "--action", "It is password: hunter22secret")  # fmt: skip
     assert done.stdout == "FIND-001\nFIND-002\n"
-    assert done.stderr == "note: 1 password was taken out.\n"
+    assert done.stderr == "note: 1 password was redacted.\n"
     for name in ("new-1/FIND-001", "new-1/FIND-002"):
         resolution = got(root, name)["resolution"]
         assert (resolution["status"], resolution["resolved_by"]) == ("resolved", "dev")

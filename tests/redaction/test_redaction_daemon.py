@@ -256,7 +256,7 @@ def test_the_secret_of_a_rejected_drop_stands_in_the_drop_alone(
     assert TOKEN not in (tmp_path / "log").read_text()
 
 
-def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(
+def test_what_only_a_pattern_finds_is_never_redacted_in_a_file(
     memory: Memory, tmp_path: Path
 ) -> None:
     """One that is too wide would empty every memory of yesterday; a secret by its shape goes."""
@@ -270,7 +270,7 @@ def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(
         wait_until(lambda: not places_of(memory.root, TOKEN), "no byte of it is left")
         assert smp("sync", "--root", memory.root).returncode == 0
         assert secrets(memory.root) > 0
-        found = [one for one in status(memory.root)["problems"] if "should have been" in one]
+        found = [one for one in status(memory.root)["problems"] if "were not redacted" in one]
         assert [one.endswith(f"{ADVICE}.") for one in found] == [True]
     assert session.get("DEC-001").text == "Use OAuth 2.0 with JWT"
     assert session.turns()[0].text == "write to anna.b@example.com"
