@@ -1,7 +1,7 @@
 """A session, and the record files that it and `global/` have in common.
 
-Writing and reading straight from the files is here. Every other method is one call into the layer
-that does it, which is imported late: a program that only writes loads nothing else.
+These methods write files and read them directly. Every other method is one call into the layer that
+does it, which is imported late: a program that only writes loads nothing else.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from .privacy.anonymise import Anonymized
 
 _TURN_PIECE_BYTES = 64 * 1024
-_ATTEMPTS = 50  # at a change that others cross
+_ATTEMPTS = 50  # at a change that conflicts with changes of other writers
 T = TypeVar("T")
 
 
@@ -84,6 +84,14 @@ class Problem(NamedTuple):
     file: str
     line: int
     problem: str
+
+
+class _Metadata(NamedTuple):
+    """The parts of `metadata.yaml` that every write needs, and the version of the file."""
+
+    identity: tuple[int, int, int]
+    quota_bytes: int
+    status: str
 
 
 class RecordFiles(Writer):
@@ -108,22 +116,22 @@ class RecordFiles(Writer):
     summary = questions.summary
 
     def quota_bytes(self) -> int | None:
-        """Return how large the scope may become; None for no limit."""
+        """Return how many bytes the scope may have; None for no limit."""
         return None
 
     def get(self, memory_id: str, *, count_access: bool = True) -> Record:
-        """Return one memory. Raise MemoryNotFound where there is none of this id."""
+        """Return the memory of this id. Raise MemoryNotFound where there is none."""
         from .ask.engine import of_id
         from .ask.options import Answer as Found
 
         kind = kind_of(check_memory_id(memory_id), self.kinds)
 
         def question(view: View, _: Wanted) -> Answer:
-            # The index is out of date for a file that cannot be read now: the file says why.
+            # The index is out of date for an unreadable file; reading the file raises the reason.
             is_bad = kind and view.index.has_problem(self.scope.name, kind.file)
             return Found() if is_bad else of_id(view, memory_id)
 
-        # An id may stand in another file than its form says: only then are all looked at.
+        # An id may stand in another file than its prefix says. Only then all files are searched.
         for files in ([kind.file], None) if kind else (None,):
             if found := self._asker().answer(question, {"count_access": count_access}, files):
                 return found[0]
@@ -176,7 +184,7 @@ class RecordFiles(Writer):
         return self._memory_named(memory_id)
 
     def restore_batch(self, batch: str, *, by: str = "user") -> Outcome:
-        """Restore all memories that were deleted, or anonymised, in one go."""
+        """Restore all memories that were deleted, or anonymised, as one batch."""
         return self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
 
     def anonymize(self, id: str | Sequence[str] | None = None, **how: Any) -> Anonymized:
@@ -184,14 +192,14 @@ class RecordFiles(Writer):
         return self.memory.privacy.anonymize(self.scope.name, id, **how)
 
     def references(self, memory_id: str) -> list[Reference]:
-        """Return the memories that one refers to, each with its state: `here`, `deleted`, `purged`,
-        `evicted` or `unknown`."""
+        """Return the references of a memory, each with the state of its target: `here`, `deleted`,
+        `purged`, `evicted` or `unknown`."""
         from .change.references import references
 
         return references(self, check_memory_id(memory_id))
 
     def kind_of_record(self, memory_id: str) -> Kind:
-        """Return the kind of a memory. An id from elsewhere is looked for in all files."""
+        """Return the kind of a memory. An unknown prefix has all files searched."""
         if kind := kind_of(memory_id, self.kinds):
             return kind
         for kind in self.kinds:
@@ -200,14 +208,14 @@ class RecordFiles(Writer):
         raise missing(self.scope, memory_id)
 
     def _asker(self) -> Asker:
-        """Return who answers questions, also about memories that compaction has evicted."""
+        """Return the asker for this scope and for the memories that compaction has evicted."""
         self.scope.require()
         name = self.scope.name
         evicted = [archived_scope(name)] if has_evicted(self.scope.tree, name) else []
         return self.memory._asker_of([name, *evicted])
 
     def _own_asker(self) -> Asker:
-        """Return who answers about the files of this scope alone."""
+        """Return the asker for the files of this scope alone."""
         self.scope.require()
         return self.memory._asker_of([self.scope.name])
 
@@ -225,13 +233,13 @@ class RecordFiles(Writer):
         body = new_fields(kind, fields, at, self.scope.redaction)
         value = append(self.scope, kind, body, self.quota_bytes)
         self._written()
-        return self._looking(as_record(kind, self.scope.name, value))
+        return self._comparable(as_record(kind, self.scope.name, value))
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
         return self._committed(lambda transaction: transaction.update(memory_id, **changes))
 
     def _committed(self, write: Callable[[Transaction], T]) -> T:
-        """Commit one write. Where somebody else crosses it, it goes on top of theirs."""
+        """Commit one write. After a conflict, write again on top of the other writer's change."""
         for attempt in range(_ATTEMPTS):
             transaction = Transaction(self)
             written = write(transaction)
@@ -251,14 +259,14 @@ class RecordFiles(Writer):
             lambda transaction: transaction.save_artifact(artifact_id, content, **fields)
         )
 
-    def _looking(self, record: Record) -> Record:
-        """Return the record, able to say which memories are like it."""
+    def _comparable(self, record: Record) -> Record:
+        """Return the record with access to the memories that are like it."""
         if record.type in (TURN.name, RELATIONSHIP.name):
             return record
         return record.shown(look=functools.partial(_look, self.memory))
 
     def _written(self) -> None:
-        """Note that somebody has written here, and has let go of the files' locks."""
+        """React to a write whose locks are released. `global/` does nothing."""
 
     def _find(self, memory_id: str) -> Record:
         kind = self.kind_of_record(memory_id)
@@ -295,8 +303,7 @@ class Session(RecordFiles):
 
     def __init__(self, memory: Memory, scope: Scope) -> None:
         super().__init__(memory, scope)
-        # Which metadata were read last, and the quota and the status that they state.
-        self._known: tuple[tuple[int, int, int], int, str] | None = None
+        self._last_metadata: _Metadata | None = None
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -307,14 +314,14 @@ class Session(RecordFiles):
 
     @property
     def state(self) -> str:
-        """The status that the metadata state; `unreadable` where they cannot be read."""
+        """The status in the metadata; `unreadable` where the metadata cannot be read."""
         try:
             return str(self.metadata().get("status", "active"))
         except (errors.CorruptionDetected, errors.NewerFormat):
             return "unreadable"
 
     def get(self, memory_id: str, *, count_access: bool = True) -> Record:
-        """Return one memory, also of a session that was archived meanwhile."""
+        """Return the memory of this id, also where the session was archived meanwhile."""
         try:
             return super().get(memory_id, count_access=count_access)
         except errors.SessionPutAway:
@@ -343,7 +350,7 @@ class Session(RecordFiles):
         self.change_metadata(lambda _: changes)
 
     def change_metadata(self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]) -> None:
-        """Change the metadata by a function of the metadata as they are under the lock."""
+        """Change the metadata by a function, which gets the metadata as read under the lock."""
 
         def changed(content: bytes) -> bytes:
             old = load_mapping(content, "session", METADATA)
@@ -362,7 +369,8 @@ class Session(RecordFiles):
         if last is None:
             return self.records("turn")
         if not isinstance(last, int):
-            raise errors.InvalidQuery(f"How many turns must be a whole number, not {shown(last)}.")
+            problem = f"The number of turns must be a whole number, not {shown(last)}."
+            raise errors.InvalidQuery(problem)
         size = _TURN_PIECE_BYTES
         while last > 0:
             content, is_whole = self._end_of(TURN.file, size)
@@ -374,7 +382,10 @@ class Session(RecordFiles):
         return []
 
     def _end_of(self, file: str, size: int) -> tuple[bytes, bool]:
-        """Return the end of a file, and whether that is all of it; so it is of an older version."""
+        """Return the end of a file, and whether that is the whole file.
+
+        A file of an older version is always returned whole.
+        """
         self.scope.read(METADATA)  # finishes changes that a crash cut off
         path, answering = self.scope.path(file), self.scope.answering(f"reading {file}")
         with answering, suppress(FileNotFoundError), self.scope.tree.opened(path) as descriptor:
@@ -385,7 +396,7 @@ class Session(RecordFiles):
         return self.scope.read(file), True
 
     def agent_state(self, agent: str) -> dict[str, Value]:
-        """Return the state that an agent saved last; empty where it saved none."""
+        """Return the last state of an agent; empty where the agent saved none."""
         file = state_file(check_file_id("agent", agent))
         return load_mapping(self.scope.read(file), "agent_state", file)
 
@@ -404,10 +415,10 @@ class Session(RecordFiles):
         """Return an artifact by its id."""
         file = artifact_file(check_file_id("artifact", artifact_id))
         content = self.scope.read(file)
-        is_there = self.scope.tree.exists(self.scope.path(file))
-        if not content and (not is_there or file in journal.going(self.scope)):
-            said = f"There is no artifact {artifact_id!r} in {self.id}."
-            raise errors.MemoryNotFound(said, session_id=self.id)
+        exists = self.scope.tree.exists(self.scope.path(file))
+        if not content and (not exists or file in journal.going(self.scope)):
+            problem = f"There is no artifact {artifact_id!r} in {self.id}."
+            raise errors.MemoryNotFound(problem, session_id=self.id)
         fields, text = parse_artifact(content)
         fields |= {"id": artifact_id, "content": text}
         return Record(artifact_id, "artifact", self.id, fields, text)
@@ -449,7 +460,7 @@ class Session(RecordFiles):
         return AgentMemory(self).context(topic, max_tokens, task, **how)
 
     def size(self) -> Size:
-        """Return how full the session is, of which files, and how long it lasts at this growth."""
+        """Return the size of the session and of its files, and in how many days it will be full."""
         self.scope.require()
         try:
             since = parse_time(str(self.metadata().get("created_at")))
@@ -474,18 +485,17 @@ class Session(RecordFiles):
         except FileNotFoundError:
             return self.scope.options.quota_bytes
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._known is None or self._known[0] != identity:
+        if self._last_metadata is None or self._last_metadata.identity != identity:
             try:
                 metadata = self.metadata()
-            except errors.CorruptionDetected:  # which must not stop writes into the other files
+            except errors.CorruptionDetected:  # damaged metadata must not stop other writes
                 metadata = {}
             storage = metadata.get("storage")
             quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
-            allowed = self.scope.options.quota_bytes
-            if isinstance(quota, int) and quota > 0:
-                allowed = quota
-            self._known = (identity, allowed, str(metadata.get("status")))
-        return self._known[1]
+            if not isinstance(quota, int) or quota <= 0:
+                quota = self.scope.options.quota_bytes
+            self._last_metadata = _Metadata(identity, quota, str(metadata.get("status")))
+        return self._last_metadata.quota_bytes
 
     def activate(self, reason: str = "activated by hand") -> None:
         """Mark the session as in use."""
@@ -506,7 +516,7 @@ class Session(RecordFiles):
         return decay(self, dry_run=dry_run)
 
     def compact(self, *, reduction_pct: float | None = None, dry_run: bool = False) -> Outcome:
-        """Make the session smaller. Evicted memories can be brought back."""
+        """Make the session smaller. `bring_back` restores the evicted memories."""
         from .passes.compaction import compact
 
         return compact(self, reduction_pct=reduction_pct, dry_run=dry_run)
@@ -518,7 +528,7 @@ class Session(RecordFiles):
         return evicted(self.memory, self.id)
 
     def bring_back(self, ids: Sequence[str] | None = None, *, dry_run: bool = False) -> Outcome:
-        """Restore all memories that compaction has evicted, or these, to their places."""
+        """Restore these memories that compaction has evicted, or all, to their places."""
         from .change.restore import bring_back
 
         return bring_back(self, ids, dry_run=dry_run)
@@ -536,23 +546,24 @@ class Session(RecordFiles):
         return repair(self, dry_run=dry_run)
 
     def _written(self) -> None:
-        self._wake("written to")  # every write asks for the quota, so the status is known
+        self._wake("written to")  # the write has read the quota, and the status with it
 
     def _looked_at(self) -> None:
-        """Note that somebody read of this session without reading a memory of it."""
+        """Wake the session after a read that counts as no access to a memory."""
         if self.scope.options.count_access:
-            self.quota_bytes()  # looks at the metadata
+            self.quota_bytes()  # reads the status
             self._wake("read")
 
     def _wake(self, reason: str) -> None:
-        if self._known and self._known[2] in RESTING and not self.scope.in_upkeep:
+        metadata = self._last_metadata
+        if metadata and metadata.status in RESTING and not self.scope.in_upkeep:
             from .passes.lifecycle import wake
 
             wake(self.scope, reason)
 
 
 def _look(memory: Memory, record: Record) -> Neighbours:
-    """Return the memories in the tree that are like this one. Counts as no access."""
+    """Return the memories in the tree that are like this memory. Counts as no access."""
     from .ask.likeness import neighbours
 
     return memory._asker().ask(lambda view: neighbours(view, record))

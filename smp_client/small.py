@@ -4,7 +4,7 @@
     finding       issue, severity, status      preference  key, value
 
 The names of SMP's own fields work as well, and any further field is kept. A memory is returned as
-`{"id", "type", "ts", "data", "priority", "access"}`, its `data` under both names.
+`{"id", "type", "ts", "data", "priority", "access"}`. Its `data` have each field under both names.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .model.record import DECISION, FINDING, PREFERENCE, TURN, Record
 
 _KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE}
 _TYPES = {kind.type: type for type, kind in _KINDS.items()}
-# By type: small name, our name.
+# By type: the small layout's name of a field, and SMP's name.
 _NAMES: dict[str, dict[str, str]] = {
     "conversation": {"role": "speaker"},
     "decision": {"by": "made_by"},
     "finding": {"issue": "finding", "by": "discovered_by"},
     "preference": {"key": "topic", "value": "preference", "by": "created_by"},
 }
-# Fields that a record must have and the small layout does not ask for.
+# Fields that a record must have and the small layout does not require.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "conversation": {"type": "message"},
     "decision": {"made_by": "unknown"},
@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class SessionMemory:
-    """The memory of one session. It makes the session, and the tree, where there is none."""
+    """The memory of one session. A session or a tree that does not exist is created."""
 
     def __init__(self, session_id: str, root: str | Path | None = None, **options: Any) -> None:
         self.session_id = session_id
@@ -50,7 +50,7 @@ class SessionMemory:
         except SessionPutAway:
             raise
         except SessionNotFound:
-            with suppress(Conflict):  # somebody else made it just now
+            with suppress(Conflict):  # another program created it just now
                 memory.create_session(id=session_id)
             self.session = memory._session(session_id)
 
@@ -64,32 +64,32 @@ class SessionMemory:
             fields.setdefault("resolution", {"status": fields.pop("status", "open")})
         value = fields.get("preference")
         if type == "preference" and value is not None and not isinstance(value, str):
-            # A preference is said in words; its value is kept beside.
+            # SMP's preference is a text. The value is kept beside it.
             fields |= {"preference": json.dumps(value, default=str), "value": value}
         return self.session.record(_KINDS[type], {**_DEFAULTS[type], **fields}, timestamp).id
 
     def query(
         self, type: str | None = None, topic: str | None = None, min_priority: float = 0
     ) -> list[dict[str, Any]]:
-        """Return the memories of a type that mention a topic, those that matter most first."""
+        """Return the memories of a type that mention a topic, by falling priority."""
         if type is not None and type not in _KINDS:
             raise Invalid([f"a memory is one of {', '.join(_KINDS)}"])
-        said = "" if topic is None else require_text("A topic", topic).lower()
+        words = "" if topic is None else require_text("A topic", topic).lower()
         types = list(_TYPES) if type is None else [_KINDS[type].type]
-        found = self.session.search(
+        records = self.session.search(
             types=types, sort="priority", min_priority=min_priority, limit=None
         )
-        every = [_small(record) for record in found]
-        return [one for one in every if said in str(one["data"]).lower()]
+        memories = [_small(record) for record in records]
+        return [memory for memory in memories if words in str(memory["data"]).lower()]
 
     def get_context(self, limit: int = 20) -> list[dict[str, Any]]:
-        """Return the memories that matter most now, at most so many, oldest first."""
-        found = self.session.search(types=list(_TYPES), sort="priority", limit=limit)
+        """Return the memories of the highest priority, at most `limit`, oldest first."""
+        records = self.session.search(types=list(_TYPES), sort="priority", limit=limit)
         last = datetime.max.replace(tzinfo=UTC)
-        return [_small(record) for record in sorted(found, key=lambda one: one.timestamp or last)]
+        return [_small(one) for one in sorted(records, key=lambda one: one.timestamp or last)]
 
     def delete(self, memory_id: str, reason: str = "deleted through SessionMemory") -> None:
-        """Delete a memory. It can be restored as after `session.delete`."""
+        """Delete a memory. `session.restore` restores it until its deadline."""
         self.session.delete(memory_id, reason=reason)
 
 

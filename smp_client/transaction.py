@@ -139,7 +139,7 @@ class Transaction(Writer):
         at = timestamp if timestamp is not None else self._now()
         value = self._new(kind, new_fields(kind, fields, at, self.scope.redaction))
         self._note("add", kind.file, str(value["id"]))
-        return self._session._looking(as_record(kind, self.scope.name, value))
+        return self._session._comparable(as_record(kind, self.scope.name, value))
 
     def _new(self, kind: Kind, fields: Mapping[str, Value]) -> dict[str, Value]:
         value = with_id(kind, self._number(kind), fields)

@@ -36,7 +36,7 @@ def record(desk: Desk, given: Given) -> Answer:
         raise Invalid(problems)
     session = desk.own_session(given["project"], given["client"])
     # Looked for before the write: the index would have to wait until the new file has settled.
-    near = session._looking(Record("", given["kind"], session.id, {}, given["text"]))
+    near = session._comparable(Record("", given["kind"], session.id, {}, given["text"]))
     same_as, similar = near.same_as, near.similar
     if about:
         with session.transaction() as together:
