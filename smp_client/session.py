@@ -25,6 +25,7 @@ from .disk.session_files import (
     RESTING,
     artifact_file,
     parse_artifact,
+    render_artifact,
     state_file,
 )
 from .disk.tree import sync
@@ -255,9 +256,10 @@ class RecordFiles(Writer):
         self._committed(lambda transaction: transaction.save_agent_state(agent, state))
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        self._committed(
-            lambda transaction: transaction.save_artifact(artifact_id, content, **fields)
-        )
+        redaction = self.scope.redaction
+        rendered = render_artifact(artifact_id, content, fields, self._now(), redaction)
+        self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
+        self._written()
 
     def _comparable(self, record: Record) -> Record:
         """Return the record with access to the memories that are like it."""
