@@ -132,10 +132,10 @@ class Memory(Place):
         """
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
+        _check_new_session("session" if id is None else id, user, agents, quota)
         session_id = id or ""
         while id is None and (not session_id or self._places_of(session_id)):
             session_id = f"session-{created:%Y-%m-%d}-{os.urandom(3).hex()}"
-        _check_new_session(session_id, user, agents, quota)
         redaction = self._scope(session_id).redaction
         redaction.require_clean_name("a session", session_id)
         redaction.require_clean_name("a user", user)

@@ -20,7 +20,7 @@ from smp_client.model.times import now
 from .config.settings import Configuration
 from .jobs import Stopping
 from .log import FilteringBoundLogger, Log
-from .maintenance import ARCHIVE, DECAY, LIFECYCLE, PURGE, REBUILD, SCAN
+from .maintenance import JOBS
 from .root import Root
 from .schedule import Schedule, load_successes
 from .service import systemd
@@ -28,10 +28,6 @@ from .worker import Worker
 
 LOOK_EVERY_S = 1.0
 STOP_WITHIN_S = 8.0
-_TIMES = {
-    SCAN: "scan.every_s", REBUILD: "index.rebuild_cron", DECAY: "decay.cron", PURGE: "purge.cron",
-    LIFECYCLE: "lifecycle.check_every_s", ARCHIVE: "archive.cron",
-}  # fmt: skip
 
 
 class WorkerDied(SMPError):
@@ -132,7 +128,7 @@ def run(
 
 
 def _schedule(settings: Configuration, worker: Worker) -> Schedule:
-    times = {job: settings[key] for job, key in _TIMES.items()}
+    times = {name: settings[job.time] for name, job in JOBS.items() if job.time}
     return Schedule(times, worker.successes(), now())
 
 

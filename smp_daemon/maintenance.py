@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from smp_client import Memory, SessionNotFound, SMPError
 from smp_client.index import meaning
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 SCAN, REBUILD, TIDY, SCRUB = "scan", "rebuild", "tidy", "scrub"
 DECAY, LIFECYCLE, ARCHIVE, PURGE = "decay", "lifecycle", "archive", "purge"
 COMPACTION, MEANING = "compaction", "meaning"
-REMOVES = (ARCHIVE, COMPACTION, PURGE)  # never in a tree from which most sessions vanished
-URGENT = (SCRUB, COMPACTION)  # somebody waits for it, or a session is nearly full
-FREQUENT = (TIDY, LIFECYCLE, MEANING)  # logged only where they did something
 FAILED_AGAIN_S = 3600.0
 AT_ONCE_SESSIONS = 50  # whose ages are asked for in one step
 READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
@@ -53,12 +50,6 @@ class Maintenance:
         self._worker = worker
         self._asked: dict[tuple[str, Root], None] = {}  # a job that is asked for twice runs once
         self._runs: list[Run] = []  # only the last one goes on; it has interrupted the others
-        self._steps: dict[str, Callable[[Run], Iterator[None]]] = {
-            SCAN: self._scan, REBUILD: self._rebuild, TIDY: self._tidy, SCRUB: self._scrub,
-            DECAY: self._decay, LIFECYCLE: self._age, ARCHIVE: self._age, PURGE: self._purge,
-            COMPACTION: self._compaction, MEANING: self._meaning,
-        }  # fmt: skip
-        self.names = tuple(self._steps)
 
     def ask_for(self, name: str, root: Root) -> None:
         """Have a job done soon. A running job runs again afterwards."""
@@ -78,8 +69,8 @@ class Maintenance:
 
     def work(self) -> None:
         """Do one step. An urgent job interrupts one that goes over all sessions."""
-        urgent = [key for key in self._asked if key[0] in URGENT]
-        if self._asked and (not self._runs or (urgent and self._runs[-1].name not in URGENT)):
+        urgent = [key for key in self._asked if JOBS[key[0]].is_urgent]
+        if self._asked and (not self._runs or (urgent and not JOBS[self._runs[-1].name].is_urgent)):
             key = (urgent or list(self._asked))[0]
             del self._asked[key]
             self._runs.append(self._begin(*key))
@@ -95,7 +86,7 @@ class Maintenance:
 
     def _begin(self, name: str, root: Root) -> Run:
         run = Run(name, root)
-        run.steps = self._steps[name](run)
+        run.steps = JOBS[name].steps(self, run)
         return run
 
     def _step(self, run: Run) -> bool:
@@ -103,7 +94,7 @@ class Maintenance:
         root, started, is_over = run.root, time.perf_counter(), False
         if not root.is_there():
             run.skipped = root.problems["root"]
-        elif "vanished" in root.problems and run.name in (*REMOVES, REBUILD):
+        elif "vanished" in root.problems and JOBS[run.name].needs_all:
             run.skipped = "the tree is not as it was"
         else:
             try:
@@ -135,15 +126,15 @@ class Maintenance:
             job.failed_at = time.monotonic()
         if "" not in run.failures:
             job.last_success = render_time(now())  # every session had its turn
-        is_news = run.failures or set(job.did) - {"sessions"} or run.name not in FREQUENT
+        is_news = run.failures or set(job.did) - {"sessions"} or not JOBS[run.name].is_frequent
         say = root.log.info if is_news else root.log.debug
         say(run.name, component="job", duration_ms=job.duration_ms, failed=len(run.failures),
             **job.did)  # fmt: skip
         if run.name == LIFECYCLE:
             # A job that failed need not wait for its own time, which may be a week away.
-            for name in (DECAY, ARCHIVE, PURGE):
-                failed = root.jobs[name]
-                if failed.last_error and time.monotonic() - failed.failed_at >= FAILED_AGAIN_S:
+            for name, failed in root.jobs.items():
+                waited_s = time.monotonic() - failed.failed_at
+                if JOBS[name].time and failed.last_error and waited_s >= FAILED_AGAIN_S:
                     self.ask_for(name, root)
         self._worker.save_successes(root)
 
@@ -284,3 +275,27 @@ class Maintenance:
 
 def _sessions(memory: Memory) -> list[str]:
     return [session.id for session in memory._sessions()]
+
+
+class Known(NamedTuple):
+    """A job that the daemon knows."""
+
+    steps: Callable[[Maintenance, Run], Iterator[None]]
+    time: str = ""  # the setting of its time; without one, somebody asks for it
+    needs_all: bool = False  # it is skipped in a tree from which most sessions vanished
+    is_urgent: bool = False  # somebody waits for it, or a session is nearly full
+    is_frequent: bool = False  # it is logged only where it did something
+
+
+JOBS = {
+    SCAN: Known(Maintenance._scan, "scan.every_s"),
+    REBUILD: Known(Maintenance._rebuild, "index.rebuild_cron", needs_all=True),
+    TIDY: Known(Maintenance._tidy, is_frequent=True),
+    SCRUB: Known(Maintenance._scrub, is_urgent=True),
+    MEANING: Known(Maintenance._meaning, is_frequent=True),
+    DECAY: Known(Maintenance._decay, "decay.cron"),
+    LIFECYCLE: Known(Maintenance._age, "lifecycle.check_every_s", is_frequent=True),
+    ARCHIVE: Known(Maintenance._age, "archive.cron", needs_all=True),
+    COMPACTION: Known(Maintenance._compaction, needs_all=True, is_urgent=True),
+    PURGE: Known(Maintenance._purge, "purge.cron", needs_all=True),
+}

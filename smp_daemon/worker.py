@@ -25,7 +25,7 @@ from .ingest.debounce import EVERYTHING
 from .ingest.notices import Changed, Cookie, Lost, Notice
 from .jobs import Job, Stopping
 from .log import FilteringBoundLogger, ms_since
-from .maintenance import REBUILD, SCAN, SCRUB, TIDY, Maintenance
+from .maintenance import JOBS, REBUILD, SCAN, SCRUB, TIDY, Maintenance
 from .root import Root
 from .schedule import KNOWN_SINCE, save_successes
 
@@ -53,7 +53,7 @@ class Worker:
 
     def add(self, root: Root, successes: Mapping[str, str | None]) -> None:
         """Add a tree, with the successes of earlier daemons. Call it before the thread starts."""
-        root.jobs = {name: Job(successes.get(name)) for name in self._maintenance.names}
+        root.jobs = {name: Job(successes.get(name)) for name in JOBS}
         root.known_since = successes.get(KNOWN_SINCE) or self._started_at
         self.roots.append(root)
 
@@ -66,7 +66,7 @@ class Worker:
         as done when the tree became known.
         """
         oldest: dict[str, str | None] = {}
-        for name in self._maintenance.names:
+        for name in JOBS:
             times = [
                 root.jobs[name].last_success or (None if name in AT_ONCE else root.known_since)
                 for root in self.roots
@@ -245,11 +245,13 @@ class Worker:
                     added=taken.added, removed=taken.removed, sessions=sorted(taken.scopes)[:20],
                     forgotten=sorted(vanished)[:20], duration_ms=ms_since(started))  # fmt: skip
             root.report.say(taken)
-            for scope in taken.scopes:
+            # A scan also looks at files that a client has indexed while no daemon ran.
+            for scope in taken.scopes | (root.drops.unnumbered() if is_scan else set()):
                 if not is_archived(scope):
                     self._apart(root, f"giving ids in {scope}", partial(root.drops.give_ids, scope))
-                    if scope != GLOBAL:
-                        root.derived.note(scope)
+            for scope in taken.scopes - {GLOBAL}:
+                if not is_archived(scope):
+                    root.derived.note(scope)
             if is_scan:
                 root.edits.is_unfinished = True  # the next look around searches: READY comes first
             else:

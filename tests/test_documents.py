@@ -22,6 +22,7 @@ from smp_client.model.times import now
 from smp_client.text.mapping import load_mapping
 from smp_client.text.markdown import parse as parse_conversation
 from smp_client.text.yaml_list import parse
+from smp_daemon.cli import manual
 
 TOP = Path(__file__).parent.parent
 README = (TOP / "README.md").read_text()
@@ -189,3 +190,8 @@ def test_memory_finds_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SMP_ROOT", str(tmp_path / "elsewhere"))
     assert Memory().root == tmp_path / "elsewhere"
     assert Memory(tmp_path / "given").root == tmp_path / "given"
+
+
+def test_the_manual_page_is_made_from_the_help() -> None:
+    """`.ci/generate` writes it anew."""
+    assert manual.page() == (Path(__file__).parent.parent / "docs/smp.1").read_text()

@@ -143,8 +143,10 @@ def _report(error: Exception) -> int:
     from smp_client.redaction.redact import harmless
 
     if isinstance(error, click.UsageError):
-        # A mistyped argument may be a secret.
-        click.UsageError(harmless(error.format_message()), error.ctx).show()
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            error.show()  # the help
+        else:  # a mistyped argument may be a secret
+            click.UsageError(harmless(error.format_message()), error.ctx).show()
         return error.exit_code
     if not isinstance(error, (SMPError, OSError, click.ClickException)):
         raise error

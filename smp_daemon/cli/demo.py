@@ -22,7 +22,7 @@ STORY = """
 9 | login | decision | claude | Log in with a link by e-mail, without passwords | tags=login
 8 | login | finding | codex | A login link works twice | tags=login | severity=critical
 5 | storage | turn | mia | Two ticket offices write at once now, and SQLite says it is locked.
-5 | storage | decision | claude | Move bookings to PostgreSQL | tags=database | rationale=Two write
+5 | storage | decision | claude | Move bookings to PostgreSQL | rationale=Two offices write at once
 2 | payment | decision | claude | Take cards on a page that the bank hosts | tags=payment
 1 | payment | turn | mia | Ada Muster called from 555-0100: her refund is missing.
 1 | payment | finding | claude | Refunds are booked twice | tags=payment | severity=critical

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..service.service_file import Place
 
 AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
-_ROOTS = "--root DIRECTORY...  A sessions tree; repeat it. Else SMP_ROOT, the settings, the nearest"
+_ROOTS = "--root DIRECTORY...  A sessions tree; repeat it. Else that of SMP_ROOT or the settings."
 _SYSTEM = "--system  The system's service instead of yours."
 _FORCE = "--force  Also where the file was edited or is not from SMP."
 _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
@@ -180,7 +180,7 @@ def service() -> None:
 
 
 @command(
-    "--config --json",
+    "--config --dry-run --json",
     _ROOTS,
     "--user ACCOUNT_NAME  With --system, the account that it runs as; else the owner of the roots.",
     _SYSTEM,
@@ -206,6 +206,11 @@ def install(call: Call) -> None:
     account = (call.user or owner_of(roots)) if call.system else None
     wanted = describe(roots, loaded.file, account, loaded["log.file"])
     before = work.state(where)
+    if call.dry_run:
+        work.refuse_if_edited(where, force=call.force)
+        file = work.render(wanted, where)
+        call.print({"path": str(where.path), "file": file, "dry_run": True}, file.rstrip("\n"))
+        return
     changed = work.install(wanted, where, force=call.force)
     replaced = changed and before is not work.State.ABSENT
     commands = work.after_install(where, replaced, os.getuid())

@@ -62,6 +62,11 @@ class Drops:
         if len(names) > ROUND and len(held_up) < ROUND:
             root.note(f"active/{scope}/inbox")
 
+    def unnumbered(self) -> set[str]:
+        """Return the scopes with files in which a record may have no id."""
+        asked = "SELECT DISTINCT scope FROM files WHERE bad"
+        return {scope for (scope,) in self._root.index.connection.execute(asked)}
+
     def give_ids(self, scope: str) -> None:
         """Give an id to records that somebody has written into the files without one."""
         root = self._root

@@ -14,7 +14,6 @@ from daemons import running, smp
 
 from smp_client import Memory, __version__
 from smp_client.model.layout import INDEX_FILE
-from smp_daemon.cli import manual
 
 
 @pytest.fixture
@@ -135,8 +134,3 @@ def test_the_script_of_bash_completes(root: Path, tmp_path: Path) -> None:
 def test_the_version_is_printed() -> None:
     assert smp("--version").stdout == f"smp, version {__version__}\n"
     assert json.loads(smp("config", "sample", "--json").stdout)
-
-
-def test_the_manual_page_is_made_from_the_help() -> None:
-    """`python -m smp_daemon.cli.manual > docs/smp.1` writes it anew."""
-    assert manual.page() == (Path(__file__).parents[2] / "docs/smp.1").read_text()

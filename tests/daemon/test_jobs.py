@@ -15,11 +15,11 @@ from smp_client.index import sync
 from smp_client.model.deadline import interruptible, step
 from smp_client.model.outcome import Action, Outcome
 from smp_daemon import worker
-from smp_daemon.config.settings import Configuration
+from smp_daemon.config.settings import SETTINGS, Configuration
 from smp_daemon.ingest import indexer
 from smp_daemon.jobs import Job, Run, Stopping
 from smp_daemon.log import FilteringBoundLogger, Log
-from smp_daemon.maintenance import Maintenance
+from smp_daemon.maintenance import JOBS, Maintenance
 from smp_daemon.root import Root
 
 QUOTA = 100_000
@@ -57,7 +57,7 @@ def maintenance(root: Root) -> Maintenance:
         take_in=take_in, save_successes=lambda root: None, is_interrupted=lambda: True
     )
     made = Maintenance(cast("Any", worker))
-    root.jobs = {name: Job() for name in made.names}
+    root.jobs = {name: Job() for name in JOBS}
     return made
 
 
@@ -252,3 +252,8 @@ def test_a_session_may_switch_compaction_off_and_status_says_that_it_is_full(
     fill(memory, root, 0.99)
     assert not due_pct(memory, root)
     assert "switched off" in root.problems["fullness of full"]
+
+
+def test_every_time_in_the_settings_is_the_time_of_a_job() -> None:
+    times = {key for key in SETTINGS if key.endswith(("cron", "every_s"))}
+    assert times == {job.time for job in JOBS.values()} - {""}

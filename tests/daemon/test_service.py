@@ -234,7 +234,10 @@ def test_the_service_of_the_system_runs_as_the_owner_of_the_root(tmp_path: Path)
 def test_the_command_installs_shows_and_uninstalls(tmp_path: Path) -> None:
     """With no systemd running."""
     path, root = tmp_path / ".config/systemd/user/smp.service", tmp_path / "a b/.bmad/sessions"
+    plan = smp(tmp_path, "service", "install", "--root", str(root), "--dry-run").stdout
+    assert not path.exists()
     done = smp(tmp_path, "service", "install", "--root", str(root), "--json")
+    assert plan == path.read_text()
     start = "systemctl --user daemon-reload && systemctl --user enable --now smp"
     assert json.loads(done.stdout) == {
         "path": str(path), "changed": True, "dry_run": False,

@@ -45,7 +45,7 @@ def recognise(path: str | Path, layout: str | None = None) -> list[Found]:
     found = [one for one in search.found.values() if layout in (None, one.layout)]
     if not found:
         kind = f"nothing in the layout {layout}" if layout else "nothing that SMP can import"
-        advice = "Name a file or a folder of one of these layouts."
+        advice = f"Name a file or a folder in one of the layouts {', '.join(LAYOUTS)}."
         raise Invalid([f"{search.source.path} holds {kind}"], advice=advice)
     return found
 
