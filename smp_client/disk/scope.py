@@ -38,7 +38,7 @@ class Options(NamedTuple):
     policy: Policy | None = None  # how memories decay
     weights: Weights | None = None  # which memories stand first in an answer
     is_leading: bool = False  # whether this process leads the root, and must not wait for itself
-    count_access: bool = True  # whether being read makes a memory matter more
+    count_access: bool = True  # whether reading a memory raises its priority
     thresholds: Thresholds = Thresholds()  # when sessions age
     compaction: CompactionPolicy = CompactionPolicy()
     retention: RetentionPolicy = RetentionPolicy()
@@ -52,29 +52,29 @@ class Scope:
         self.directory = directory
         self.options = options
         self.usage = Usage(tree, directory)
-        self.in_upkeep = False  # whether a pass writes here, and not somebody who uses the session
+        self.in_upkeep = False  # whether the writer is a pass, and no user of the session
 
     def path(self, file: str) -> str:
         return f"{self.directory}/{file}"
 
     @property
     def redaction(self) -> Redaction:
-        """Return the redaction of everything that is written here."""
+        """The redaction of every write into this scope."""
         return self.options.redaction or published(self.tree).redaction()
 
     def read(self, file: str) -> bytes:
-        """Return the bytes of a file; none where it does not exist. Take no lock."""
-        with self.answering(f"read {file}"), self.tree.holding():
+        """Return the bytes of a file; no bytes where the file does not exist. Take no lock."""
+        with self.answering(f"reading {file}"), self.tree.holding():
             self.recover()
             content = journal.read(self, file)
             if not content:
                 self.require()
-                # A session that was restored while we looked had no file yet when we read it.
+                # The session may have been restored after the first read.
                 content = journal.read(self, file)
             return content
 
     def recover(self) -> None:
-        """Roll changes forward that were cut off. On a full or read-only disk they stay pending."""
+        """Finish changes that a crash cut off. On a full or read-only disk they stay pending."""
         with suppress(OSError):
             journal.recover(self, wait=False)
 
@@ -82,9 +82,9 @@ class Scope:
     def locked(
         self, files: Iterable[str], doing: str, *, any_version: bool = False
     ) -> Iterator[dict[str, Lock]]:
-        """Lock files, after crashes and unlocked writers have been cleaned up behind.
+        """Lock files, after finishing the changes that crashes and unlocked writers left.
 
-        Raise NewerFormat where a later SMP has written one, unless `any_version` will do.
+        Raise NewerFormat where a later SMP has written a file, unless `any_version` is true.
         """
         wanted, timeout_s = set(files), self.options.lock_timeout_s
         with self.answering(doing), self.tree.holding():
@@ -102,10 +102,10 @@ class Scope:
 
     @contextmanager
     def undisturbed(self, doing: str, *, may_be_new: bool = False) -> Iterator[None]:
-        """Take the lock that every pass takes before any other, so that no two interleave."""
+        """Take the lock that every pass takes first, so that no two passes interleave."""
         with self.answering(doing):
             homes = (f"{place}/{self.name}" for place in (ACTIVE, ARCHIVED, DELETED))
-            # A name that is mistyped, or a secret, gets no lock.
+            # Locks are files by the name of a session: a mistyped name, or a secret, gets none.
             if not may_be_new and not any(map(self.tree.exists, (self.directory, *homes))):
                 raise missing(self.tree, self.name)
             with lock(self.tree, self.name, UPKEEP, self.options.lock_timeout_s, doing):
@@ -117,7 +117,7 @@ class Scope:
                     self.in_upkeep = False
 
     def home(self) -> Scope:
-        """Return this scope with the directory that it has while it is in use."""
+        """Return this scope in `active/`, or `global/` itself, wherever its files are now."""
         directory = GLOBAL if self.name == GLOBAL else f"{ACTIVE}/{self.name}"
         if directory == self.directory:
             return self
@@ -126,7 +126,7 @@ class Scope:
         return scope
 
     def require(self) -> None:
-        """Raise where the directory is not there (any more)."""
+        """Raise SessionNotFound where the directory does not exist, with the way to restore it."""
         try:
             with self.tree.holding() as held:
                 held.reach(self.directory)
@@ -136,10 +136,10 @@ class Scope:
                 raise SessionNotFound(problem, session_id=self.name) from error
             with suppress(OSError):
                 journal.recover(self, wait=False, only_moves=True)
-            found = missing(self.tree, self.name)
-            # It may have been restored between the two looks.
-            if isinstance(found, SessionPutAway) or not self.tree.exists(self.directory):
-                raise found from error
+            refusal = missing(self.tree, self.name)
+            # The session may have been restored between the two checks.
+            if isinstance(refusal, SessionPutAway) or not self.tree.exists(self.directory):
+                raise refusal from error
 
     def _require_known(self, file: str) -> None:
         """Raise NewerFormat where a later SMP has written the file."""
@@ -159,13 +159,13 @@ class Scope:
 
 
 def missing(tree: Tree, session_id: str) -> SessionNotFound:
-    """Return the error for a session that is not in `active/`, with the way to bring it back."""
-    away = (
+    """Return the error for a session that is not in `active/`, with the way to restore it."""
+    bundles = (
         (f"{DELETED}/{session_id}/{BACKUP}", "deleted", "restore", "undelete_session"),
         (f"{ARCHIVED}/{session_id}/{ARCHIVE}", "archived", "unarchive", "restore_session"),
     )
     with suppress(SMPError, OSError):
-        for path, state, command, method in away:
+        for path, state, command, method in bundles:
             if tree.exists(path):
                 problem = f"Session {session_id!r} is {state}."
                 call = f"memory.{method}({session_id!r})"

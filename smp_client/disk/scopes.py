@@ -1,8 +1,8 @@
 """The scopes of a root, and which files of each are indexed.
 
-A session is a scope by its id, and so is `global`. The bundles of a session in the archive are the
-scope `archived/{id}`: the archive with all its memories, and those that compaction has evicted. An
-archive counts only while the session itself is not in `active/`.
+A session is a scope by its id, and so is `global`. The bundles of a session below `archived/` are
+the scope `archived/{id}`: the archive of the whole session, and the memories that compaction has
+evicted. An archive counts only while the session itself is not in `active/`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .tree import Tree
 ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
 EVICTED, ENDING = "evicted-", ".tar.gz"
 STATES, ARTIFACTS = "agent-states", "artifacts"
-_FOLDERS = {STATES: ".yaml", ARTIFACTS: ".md"}  # of files that are one memory each
+_FOLDERS = {STATES: ".yaml", ARTIFACTS: ".md"}  # each file in them is one memory
 FILES = (METADATA, *(kind.file for kind in SESSION_KINDS))  # that are indexed, beside the folders
 _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
 _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 
 
 def scopes(memory: Place) -> list[str]:
-    """Return every scope that there is now: `global`, then the sessions, then the archived ones."""
+    """Return every scope of a root: `global`, then the sessions, then the archived sessions."""
     sessions = filter(is_session_id, memory.tree.list_known(ACTIVE, directories=True))
     return [GLOBAL, *sessions, *archived_scopes(memory)]
 
@@ -60,11 +60,11 @@ def is_archived(scope: str) -> bool:
 
 
 def session_of(scope: str) -> str:
-    """Return the session that the scope is, or was."""
+    """Return the id of the session that a scope is, or that its bundles hold."""
     return scope.removeprefix(f"{ARCHIVED}/")
 
 
-@lru_cache(maxsize=4096)  # asked for each file and each record of an answer
+@lru_cache(maxsize=4096)  # called for each file and each record of an answer
 def directory_of(scope: str) -> str:
     if is_archived(scope):
         return archived_scope(check_session_id(session_of(scope)))
@@ -72,7 +72,7 @@ def directory_of(scope: str) -> str:
 
 
 def is_there(memory: Place, scope: str) -> bool:
-    """Return whether a scope still exists. One that cannot be looked at does."""
+    """Return whether a scope still exists. A scope that cannot be read counts as existing."""
     try:
         if is_archived(scope):
             return bool(files_of(memory, scope))
@@ -82,12 +82,12 @@ def is_there(memory: Place, scope: str) -> bool:
 
 
 def counts(memory: Place, scope: str, file: str) -> bool:
-    """Return whether a bundle counts now: an archive does not while its session is in use."""
+    """Return whether a bundle counts. An archive does not while its session is in `active/`."""
     return file != ARCHIVE or not memory.tree.exists(directory_of(session_of(scope)))
 
 
 def has_moved(memory: Place, scope: str) -> bool:
-    """Return whether a scope that is gone was archived, deleted or restored: nothing was lost."""
+    """Return whether a missing scope was archived, deleted or restored, so nothing is lost."""
     session = session_of(scope)
     other = session if is_archived(scope) else archived_scope(scope)
     is_deleted = memory.tree.exists(f"{DELETED}/{session}/{BACKUP}")
@@ -96,24 +96,24 @@ def has_moved(memory: Place, scope: str) -> bool:
 
 def files_of(memory: Place, scope: str) -> list[str]:
     """Return the files of a scope that are indexed, whether they can be read or not."""
-    found = [name for name in _list(memory, directory_of(scope)) if is_of(scope, name)]
+    files = [name for name in _list(memory, directory_of(scope)) if is_of(scope, name)]
     if is_archived(scope):
-        return [name for name in found if counts(memory, scope, name)]
-    return found if scope == GLOBAL else found + files_of_folders(memory, scope)
+        return [name for name in files if counts(memory, scope, name)]
+    return files if scope == GLOBAL else files + files_of_folders(memory, scope)
 
 
 def files_of_folders(memory: Place, session_id: str) -> list[str]:
-    """Return the states and the artifacts of a session."""
-    top, found = directory_of(session_id), list[str]()
+    """Return the files of the states and the artifacts of a session."""
+    top, files = directory_of(session_id), list[str]()
     for folder in _FOLDERS:
-        if names := _list(memory, f"{top}/{folder}"):  # most have none, and all are asked
+        if names := _list(memory, f"{top}/{folder}"):  # most sessions have none
             paths = (f"{folder}/{name}" for name in names)
-            found += [path for path in paths if is_of(session_id, path)]
-    return found
+            files += [path for path in paths if is_of(session_id, path)]
+    return files
 
 
 def unnameable(memory: Place, scope: str) -> list[str]:
-    """Return files among states and artifacts with names that none of these can have."""
+    """Return the files among states and artifacts whose names are no valid ids."""
     if scope == GLOBAL or is_archived(scope):
         return []
     top = directory_of(scope)
@@ -126,7 +126,7 @@ def unnameable(memory: Place, scope: str) -> list[str]:
 
 
 def kinds_of(scope: str) -> dict[str, Kind]:
-    """Return the kinds of memory in the scope that have a file of records, by that file."""
+    """Return the kinds of memory in a scope, each by the name of its record file."""
     return {} if is_archived(scope) else _GLOBAL_KINDS if scope == GLOBAL else _SESSION_KINDS
 
 
@@ -147,8 +147,8 @@ def is_indexed(file: str) -> bool:
 
 
 def _list(memory: Place, name: str) -> list[str]:
-    """Return the names in a directory. Every question asks this of each session."""
+    """Return the names in a directory, from a cache: every question lists every session."""
     try:
         return memory.tree.list_known(name)
     except (OSError, UnsafePath):
-        return []  # files that are known to be in it are asked for, and cannot be read
+        return []  # the index still knows the files, and finds each unreadable

@@ -85,13 +85,13 @@ def state_after(
 def state_history_entry(
     content: bytes, agent: str, at: datetime, redaction: Redaction
 ) -> tuple[Kind, dict[str, Value]] | None:
-    """Return the state that is about to be replaced as a record of its history; None for none."""
+    """Return the old state of an agent as a record of its history; None where it has no state."""
     old = load_mapping(content, "agent_state", state_file(agent))
     if not old:
         return None
     state = {name: value for name, value in old.items() if name != "decay"}
     kind = state_history(agent)
-    # The time may have been edited into something that is none; the state itself keeps that.
+    # A person may have edited the time into another text. The state itself keeps that text.
     stamp = time_of(old.get("last_updated")) or at
     return kind, new_fields(kind, {"state": state}, stamp, redaction)
 
@@ -104,7 +104,7 @@ def render_artifact(
     artifact_id: str, content: str, fields: Mapping[str, Any], at: datetime,
     redaction: Redaction = OFF,
 ) -> bytes:  # fmt: skip
-    """Return the front matter, then the text exactly as it was given, but for its secrets."""
+    """Return the file of an artifact: the front matter, then the given text without its secrets."""
     redaction.require_clean_name("an artifact", artifact_id)
     problems: list[str] = []
     if "version" in fields and stated(fields["version"]) != FORMAT_VERSION:
@@ -115,8 +115,9 @@ def render_artifact(
     head: dict[str, Value] = {"version": FORMAT_VERSION, **given}
     if not problems:
         head, kinds = redaction.redacted_value(head)
-        text, found = redaction.redacted_text(text)
-        head = with_counts(head, head.get(FIELD), kinds + found) if kinds or found else head
+        text, kinds_in_text = redaction.redacted_text(text)
+        kinds += kinds_in_text
+        head = with_counts(head, head.get(FIELD), kinds) if kinds else head
     check_tags(head.get("tags"), problems)
     if not problems and (size := len(text.encode())) > CONTENT_CAP_BYTES:
         problems.append(f"an artifact may hold {CONTENT_CAP_BYTES:,} bytes, not {size:,}")
@@ -127,7 +128,7 @@ def render_artifact(
 
 
 def parse_artifact(content: bytes) -> tuple[dict[str, Value], str]:
-    """Return the fields in present words, and the text; a file without front matter is all text."""
+    """Return the fields in the present format, and the text. Without front matter all is text."""
     fields, begins_at = _front(content)
     version = stated(fields.get("version"))
     if fields and version != FORMAT_VERSION:
@@ -137,7 +138,7 @@ def parse_artifact(content: bytes) -> tuple[dict[str, Value], str]:
 
 
 def _front(content: bytes) -> tuple[dict[str, Value], int]:
-    """Return the front matter in the words of its version, and where the text begins."""
+    """Return the front matter, named as its version names it, and where the text begins."""
     ends_at = content.find(b"\n---\n", 3) if content.startswith(b"---\n") else -1
     if ends_at < 0:
         return {}, 0
