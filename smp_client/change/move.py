@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ..disk import audit, bundle, journal, rewrite
 from ..disk.bundle import Item, Manifest, item_of
 from ..disk.locks import NO_PATIENCE
-from ..disk.quarantine import move_aside, set_aside
+from ..disk.quarantine import quarantine_bytes, quarantine_path
 from ..disk.scope import Scope
 from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
 from ..disk.session_files import METADATA, artifact_file, state_file
@@ -385,7 +385,7 @@ def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
         late = content[size:] if zlib.crc32(content[:size]) == checksum else content
         if late:
             why, at = "written while the session was packed", memory.options.clock()
-            set_aside(tree, session_id, file, len(content) - len(late), late, why, at)
+            quarantine_bytes(tree, session_id, file, len(content) - len(late), late, why, at)
     if error := tree.remove_directory(slot):
         raise error
     tree.unlink(f"{slot}.json")
@@ -400,7 +400,9 @@ def _quarantine_unfit(memory: Memory, session_id: str, top: str) -> list[str]:
             with suppress(FileNotFoundError):  # it is in a directory that went just now
                 deep = f"deeper than {DEEPEST} directories"
                 why = deep if one.is_deep else "a name that no bundle can hold"
-                moved = move_aside(memory.tree, session_id, one.path, why, memory.options.clock())
+                moved = quarantine_path(
+                    memory.tree, session_id, one.path, why, memory.options.clock()
+                )
                 name = f"{inner[:_SHOWN_CHARACTERS]!a}"
                 said.append(f"{session_id}: {name} is not in the bundle ({why}); it is in {moved}.")
     return said

@@ -20,7 +20,7 @@ from ..text.format import Format, format_of
 from ..text.values import Value
 from ..text.version import require_known, version_in
 from .locks import Lock
-from .quarantine import set_aside
+from .quarantine import quarantine_bytes
 from .rewrite import make_plain, read_whole, rewrite
 from .tree import identity, is_left_alone, read_from, sync, write_all
 
@@ -100,7 +100,7 @@ def with_id(kind: Kind, number: int, fields: Mapping[str, Value]) -> dict[str, V
 def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
     """Return the tail of a file. Make the file where there is none.
 
-    A record that a crash cut off is set aside first, and a file in another style rendered plain.
+    A record that a crash cut off is quarantined first, and a file in another style rendered plain.
     """
     path, form = scope.path(kind.file), format_of(kind)
     note = held.note = _sound(held.note)
@@ -127,7 +127,7 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
         if not form.is_ours(content, torn) and not is_left_alone(descriptor):
             return tail
     cut = content[torn:]
-    set_aside(scope.tree, scope.name, kind.file, torn, cut, _TORN, scope.options.clock())
+    quarantine_bytes(scope.tree, scope.name, kind.file, torn, cut, _TORN, scope.options.clock())
     rewrite(scope, kind.file, lambda now: now[:torn] + now[torn:].removeprefix(cut))
     held.note = {"last": tail.last}
     return tail_of(scope, kind, held)

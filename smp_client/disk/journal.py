@@ -26,7 +26,7 @@ from ..text.format import format_of
 from ..text.values import BadYaml
 from ..text.version import require_known, stated
 from .locks import NO_PATIENCE, lock, lock_all
-from .quarantine import set_aside
+from .quarantine import quarantine_bytes
 from .rewrite import rewrite
 from .tree import Tree, read_from, sync, write_all
 from .tree import version_of as version_of
@@ -108,7 +108,7 @@ def _refuse(scope: Scope, name: str, why: str = _FOREIGN) -> None:
     """Quarantine an intent that is none of ours: it can have come with a cloned repository."""
     with suppress(FileNotFoundError):  # another process was first
         content = scope.tree.read(name)
-        set_aside(scope.tree, scope.name, "journal", 0, content, why, scope.options.clock())
+        quarantine_bytes(scope.tree, scope.name, "journal", 0, content, why, scope.options.clock())
         scope.tree.unlink(name)
 
 

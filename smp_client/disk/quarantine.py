@@ -1,4 +1,4 @@
-"""Unreadable bytes are set aside, never thrown away, with a note of where, when and why."""
+"""Unreadable bytes are quarantined, never thrown away, with a note of where, when and why."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ _NAME_CHARACTERS = 60
 
 
 def quarantined(memory: Place) -> Iterator[str]:
-    """Yield the names of everything that was set aside, below the root."""
+    """Yield the name of each quarantined piece, below the root."""
     for scope in memory.tree.directories(QUARANTINE):
         for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
             if name.endswith((".bytes", _DIRECTORY)):
                 yield f"{QUARANTINE}/{scope}/{name}"
 
 
-def set_aside(
+def quarantine_bytes(
     tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime
 ) -> str:
-    """Keep bytes, durably, so that the caller may take them out of their file. Return the name."""
+    """Write bytes durably into quarantine, so that the caller may cut them from their file.
+    Return the name of the piece."""
     name = _new_name(tree, scope, file, at)
     tree.create(f"{name}.bytes", content)
     _note(tree, name, {"file": file, "offset": offset, "bytes": len(content)}, why, at)
     return name
 
 
-def move_aside(tree: Tree, scope: str, path: str, why: str, at: datetime) -> str:
-    """Move a file, or a directory with all that it holds, to quarantine. Return its name there."""
+def quarantine_path(tree: Tree, scope: str, path: str, why: str, at: datetime) -> str:
+    """Move a file, or a directory with its files, to quarantine. Return its new name."""
     name = _new_name(tree, scope, path.rpartition("/")[2], at)
     target = f"{name}{_DIRECTORY if tree.is_directory(path) else '.bytes'}"
     tree.rename_new(path, target)
@@ -53,7 +54,6 @@ def _new_name(tree: Tree, scope: str, file: str, at: datetime) -> str:
 
 
 def _note(tree: Tree, name: str, about: dict[str, Value], why: str, at: datetime) -> None:
-    said = {"version": 1, **about, "set_aside_at": render_time(at), "why": why}
-    tree.create(
-        f"{name}.note.yaml", "".join(f"{line}\n" for line in render_entries(said, 0)).encode()
-    )
+    note = {"version": 1, **about, "set_aside_at": render_time(at), "why": why}
+    lines = "".join(f"{line}\n" for line in render_entries(note, 0))
+    tree.create(f"{name}.note.yaml", lines.encode())

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ..model.layout import RETIRED
 from ..text.format import is_plain, plain
-from .quarantine import set_aside
+from .quarantine import quarantine_bytes
 from .tree import GRACE_S as QUIET_S
 from .tree import nobody_writes, read_from
 
@@ -71,7 +71,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
             raise
         scope.tree.rename(slot, _slot(scope, file, _said(slot)[0], came))
         if again == after:
-            _set_aside(scope, file, came, _CROSSED)
+            _quarantine(scope, file, came, _CROSSED)
         _keep_odd(scope, file, came)
         before, after = after, again
     return after
@@ -136,14 +136,14 @@ def _read(tree: Tree, path: str) -> tuple[bytes, bool | None]:
 
 
 def _keep_odd(scope: Scope, file: str, content: bytes) -> None:
-    """Set a file aside that is not plain, and so about to be rendered anew. Secrets stay out."""
+    """Quarantine a file that is not plain, and so about to be rendered anew, without secrets."""
     if content.strip() and not is_plain(file, content):
         text, _ = scope.redaction.redacted_text(content.decode("utf-8", "surrogateescape"))
-        _set_aside(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
+        _quarantine(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
 
 
-def _set_aside(scope: Scope, file: str, content: bytes, why: str) -> None:
-    set_aside(scope.tree, scope.name, file, 0, content, why, scope.options.clock())
+def _quarantine(scope: Scope, file: str, content: bytes, why: str) -> None:
+    quarantine_bytes(scope.tree, scope.name, file, 0, content, why, scope.options.clock())
 
 
 def _prepare(scope: Scope, file: str, before: bytes, after: bytes) -> str:
@@ -175,9 +175,9 @@ def _fold(scope: Scope, file: str, slot: str) -> None:
             # A crash before the old file has its new name, or is gone, adds these bytes twice.
             scope.tree.append_line(scope.path(file), content[size:])
         elif not is_same:
-            _set_aside(scope, file, content, _CROSSED)
+            _quarantine(scope, file, content, _CROSSED)
     except FileNotFoundError:
-        _set_aside(scope, file, content[size:], _GONE)
+        _quarantine(scope, file, content[size:], _GONE)
     if not is_recent and closed is not False:
         scope.tree.unlink(slot)
     elif len(content) > size or not is_same:

@@ -161,10 +161,10 @@ def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
         scope, path = name.partition("+")[0], f"{JOURNAL}/{name}"
         if only in (None, scope) and _has_waited(tree, path):
             yield Complaint(scope, path, None, "a recorded change that is not finished", _REPAIR)
-    advice = "Read the note beside it, take out what you need, and remove both."
+    advice = "Read the note beside it, copy the bytes that you need, and remove both."
     for name in quarantined(memory):
         if only is None or name.startswith(f"{QUARANTINE}/{only}/"):
-            yield Complaint("", name, None, "bytes that were set aside", advice)
+            yield Complaint("", name, None, "quarantined bytes", advice)
 
 
 def _has_waited(tree: Tree, path: str) -> bool:

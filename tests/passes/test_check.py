@@ -109,7 +109,7 @@ def test_quarantined_bytes_are_kept_and_named(memory: Memory, session: Session) 
     assert action.reason.startswith("a record that was cut off while it was written, from line")
     (name,) = quarantined(memory)
     assert b"DEC-006" in (memory.root / name).read_bytes()
-    assert [one.problem for one in session.validate()] == ["bytes that were set aside"]
+    assert [one.problem for one in session.validate()] == ["quarantined bytes"]
     assert len(session.records("decision")) == 5
 
 

@@ -18,7 +18,7 @@ from daemons import running, wait_until
 from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound, SMPError
 from smp_client.disk.bundle import Manifest, item_of
 from smp_client.disk.locks import lock
-from smp_client.disk.quarantine import set_aside
+from smp_client.disk.quarantine import quarantine_bytes
 from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.index.sync import bring_up_to_date
 from smp_client.passes import overdue
@@ -209,8 +209,8 @@ def test_no_byte_is_left_in_anything_that_smp_made(
     memory.search("vault")
     place = memory.root / "active/s1"
     whole = (place / "findings.yaml").read_bytes()
-    set_aside(memory.tree, "s1", "findings.yaml", 0, whole, "crossed", clock.now)
-    set_aside(memory.tree, "s1", "decisions.yaml", 0, b"something else", "torn", clock.now)
+    quarantine_bytes(memory.tree, "s1", "findings.yaml", 0, whole, "crossed", clock.now)
+    quarantine_bytes(memory.tree, "s1", "decisions.yaml", 0, b"something else", "torn", clock.now)
     evict(memory, "s1", "FIND-001")
     (place / "findings.yaml").write_bytes(whole)  # a person puts a copy back
     (place / "indexes/timeline.yaml").write_text(f"ref: FIND-001\ntopics: [{SECRET}]\n")
@@ -337,7 +337,7 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was: str, is_led: bool) ->
     for number in range(3):
         session.record_finding(f"{SECRET} {number}", discovered_by="vera")
     memory.create_session(id="s2").record_decision("of another", made_by="a")
-    set_aside(memory.tree, "s1", "findings.yaml", 0, SECRET.encode(), "torn", NOW)
+    quarantine_bytes(memory.tree, "s1", "findings.yaml", 0, SECRET.encode(), "torn", NOW)
     led = running(memory.root, log=tmp_path / "log") if is_led else memory.tree.holding()
     with led:
         bring_up_to_date(memory)

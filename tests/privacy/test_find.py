@@ -18,7 +18,7 @@ import pytest
 
 from smp_client import InvalidQuery, Memory, Session
 from smp_client.disk.journal import record as record_intent
-from smp_client.disk.quarantine import set_aside
+from smp_client.disk.quarantine import quarantine_bytes
 from smp_client.index.yaml_indexes import write as write_indexes
 from smp_client.passes.compaction import compact
 from smp_client.privacy import find
@@ -139,7 +139,7 @@ def a_drop(memory: Memory, _: Session) -> Expected:
 
 def quarantined_bytes(memory: Memory, _: Session) -> Expected:
     torn = f"  - id: DEC\n    decision: {SAID}".encode()
-    name = set_aside(memory.tree, "s1", "decisions.yaml", 7, torn, "torn", NOW)
+    name = quarantine_bytes(memory.tree, "s1", "decisions.yaml", 7, torn, "torn", NOW)
     return "s1", "quarantined", f"{name.removeprefix('quarantine/s1/')}.bytes", ""
 
 
