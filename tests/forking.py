@@ -145,6 +145,8 @@ def _answer(connection: socket.socket) -> None:
     while len(request) < int(size):
         request += connection.recv(1 << 16)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # A shell that runs the tests in the background has them ignore it, and their children too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pid = os.fork()
     if pid == 0:
         connection.close()
