@@ -1,6 +1,6 @@
-"""Retention by type: memories older than their type may become are deleted, and can be restored.
+"""Retention by type: memories past the retention of their type are deleted, and can be restored.
 
-Off unless the configuration gives days for a type. Pinned and archived memories stay.
+Retention is off unless the configuration sets days for a type. Pinned and archived memories stay.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DELETED_BY = "smp"
 _TYPES = frozenset(kind.name for kind in SESSION_KINDS)
 
 
-class Standing(NamedTuple):
-    """A memory that may be too old."""
+class Candidate(NamedTuple):
+    """A memory that may be past its retention."""
 
     session: str
     id: str
@@ -35,14 +35,14 @@ class Standing(NamedTuple):
     is_pinned: bool = False
 
 
-def plan(standings: Iterable[Standing], policy: RetentionPolicy, now: datetime) -> list[Action]:
-    """Return one action for each type of each session that has memories too old."""
+def plan(candidates: Iterable[Candidate], policy: RetentionPolicy, now: datetime) -> list[Action]:
+    """Return one action for each type of each session that has memories past their retention."""
     old: dict[tuple[str, str], list[str]] = {}
-    for one in standings:
-        may_go = one.type in _TYPES and not one.is_pinned
-        days = policy.by_type_days.get(one.type) if may_go else None
-        if days is not None and (now - one.at) / timedelta(days=1) > days:
-            old.setdefault((one.session, one.type), []).append(one.id)
+    for memory in candidates:
+        may_go = memory.type in _TYPES and not memory.is_pinned
+        days = policy.by_type_days.get(memory.type) if may_go else None
+        if days is not None and (now - memory.at) / timedelta(days=1) > days:
+            old.setdefault((memory.session, memory.type), []).append(memory.id)
     return [
         Action(session, "delete_old", tuple(ids),
                f"older than {policy.by_type_days[type]:g} days, the retention of {type_of(type)}")
@@ -51,27 +51,28 @@ def plan(standings: Iterable[Standing], policy: RetentionPolicy, now: datetime) 
 
 
 def retain(session: Session, *, dry_run: bool = False) -> Outcome:
-    """Delete the memories too old of one session, as one batch."""
+    """Delete the memories of a session that are past their retention, as one batch."""
     policy = session.scope.options.retention
     outcome = Outcome(dry_run=dry_run)
     if not policy.by_type_days:
         return outcome
-    outcome.actions = plan(_standings(session, policy), policy, session._now())
+    outcome.actions = plan(_candidates(session, policy), policy, session._now())
     if outcome.ids and not dry_run:
         reason = "; ".join(action.reason for action in outcome.actions)
-        chosen = Selection(tuple(outcome.ids))
-        done = delete(session.memory, session.id, chosen, reason=reason, by=DELETED_BY)
-        outcome.problems += done.problems
+        old = Selection(tuple(outcome.ids))
+        deleted = delete(session.memory, session.id, old, reason=reason, by=DELETED_BY)
+        outcome.problems += deleted.problems
     return outcome
 
 
-def _standings(session: Session, policy: RetentionPolicy) -> list[Standing]:
-    def question(view: View) -> list[Standing]:
+def _candidates(session: Session, policy: RetentionPolicy) -> list[Candidate]:
+    def question(view: View) -> list[Candidate]:
         own = "scope = ? AND at IS NOT NULL"
         asked = f"SELECT id, type, at, standing FROM memories WHERE {own} ORDER BY type, at"
-        found = view.index.connection.execute(asked, (session.id,))
-        rows = ((*row[:2], EPOCH + timedelta(microseconds=row[2]), row[3]) for row in found)
-        return [Standing(session.id, name, type, at, standing == PINNED)
-                for name, type, at, standing in rows if type in policy.by_type_days]  # fmt: skip
+        rows = view.index.connection.execute(asked, (session.id,))
+        return [Candidate(session.id, memory_id, type, EPOCH + timedelta(microseconds=at_us),
+                          standing == PINNED)
+                for memory_id, type, at_us, standing in rows
+                if type in policy.by_type_days]  # fmt: skip
 
     return session._own_asker().ask(question)

@@ -1,6 +1,6 @@
-"""Old turns in few words: sentences chosen by the words in them.
+"""Summaries of old turns: sentences chosen by the words in them.
 
-Nothing is made up here: every line is a sentence that somebody said, with the turn that it is in.
+Nothing is made up: every line is a sentence of a turn, with the id of the turn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .compaction import Item
 
-SHARE = 0.15  # of the bytes that it stands for
+SHARE = 0.15  # of the bytes of its turns: the size of a summary
 _LINES_CAP, _SPEAKERS_CAP, _REFERENCES_CAP = 40, 12, 20
 _LINE_CHARACTERS, _TURN_CHARACTERS = 240, 2_000
 _MORE_BYTES = 32  # for the line that says how many turns are not named
@@ -24,21 +24,21 @@ _DECIDING = """
     decide decides decided decision decisions agree agreed chose chosen choose approved rejected
     must shall settled conclude concluded conclusion
 """
-_TELLING = """
+_REPORTING = """
     found finding findings discovered bug bugs issue issues problem problems risk risks missing
     vulnerability vulnerable failed fails failure error cause caused broken resolved fixed breaks
     cannot prefer prefers preferred preference always never want wants require requires required
     requirement rather likes deadline deadlines until
 """
-_WEIGHTS = {**dict.fromkeys(_TELLING.split(), 2), **dict.fromkeys(_DECIDING.split(), 3)}
-_BY_ID = 4
+_WEIGHTS = {**dict.fromkeys(_REPORTING.split(), 2), **dict.fromkeys(_DECIDING.split(), 3)}
+_ID_WEIGHT = 4
 
 
 def summary(turns: Sequence[Item], size_bytes: int) -> str:
-    """Return the summary of turns that take up so many bytes.
+    """Return the summary of turns, whose size is `size_bytes`.
 
-    Sentences that decide or tell something come before the first sentences of other turns. Where
-    not all fit, they are spread evenly over the turns.
+    Sentences that decide or report something come before the first sentences of other turns. Where
+    not all fit, the summary spreads them evenly over the turns.
     """
     times = [turn.at for turn in turns if turn.at is not None]
     when = f", {min(times):{_MINUTE}} to {max(times):{_MINUTE}} UTC" if times else ""
@@ -47,15 +47,15 @@ def summary(turns: Sequence[Item], size_bytes: int) -> str:
     others = len(speakers) - _SPEAKERS_CAP
     more = f" and {others} more" if others > 0 else ""
     several = f"{len(turns)} turns, {turns[0].id} to {turns[-1].id}"
-    which = turns[0].id if len(turns) == 1 else several
-    heading = f"Summary of {which}{when}. Said by {named}{more}."
+    ids = turns[0].id if len(turns) == 1 else several
+    heading = f"Summary of {ids}{when}. Said by {named}{more}."
     room = int(SHARE * size_bytes) - len(heading.encode()) - _MORE_BYTES
     by_score: dict[int, list[tuple[int, str]]] = {}
-    known: set[str] = set()
+    seen: set[str] = set()
     for place, turn in enumerate(turns):
         score, sentence = _best(turn.text[:_TURN_CHARACTERS])
-        if sentence and sentence.casefold() not in known:
-            known.add(sentence.casefold())
+        if sentence and sentence.casefold() not in seen:
+            seen.add(sentence.casefold())
             line = f"- {turn.id} ({_actor(turn)}): {sentence}"
             by_score.setdefault(score, []).append((place, line))
     chosen: list[tuple[int, str]] = []
@@ -80,7 +80,7 @@ def references(turns: Sequence[Item]) -> list[str]:
 
 
 def _evenly(lines: Sequence[tuple[int, str]], most: int, room_bytes: int) -> list[tuple[int, str]]:
-    """Return as many lines as fit, spread evenly over all of them."""
+    """Return as many of the lines as fit, picked evenly."""
     count = min(len(lines), most)
     while count > 0:
         picked = [lines[(2 * number + 1) * len(lines) // (2 * count)] for number in range(count)]
@@ -100,13 +100,13 @@ def _actor(turn: Item) -> str:
 
 
 def _best(text: str) -> tuple[int, str]:
-    """Return the sentence of a text that tells most, and its score; else the first one, with 0."""
+    """Return the highest score of a sentence, and the sentence; the first where none scores."""
     # One pattern for all three ends would take ten times as long.
     for end in (". ", "! ", "? "):
         text = text.replace(end, f"{end[0]}\n")
     sentences = [sentence for sentence in text.split("\n") if sentence.strip()]
-    scored = [(_score(one), one) for one in sentences] if _score(text) else []
-    score, best = max(scored, key=lambda one: one[0], default=(0, (sentences or [""])[0]))
+    scored = [(_score(sentence), sentence) for sentence in sentences] if _score(text) else []
+    score, best = max(scored, key=lambda pair: pair[0], default=(0, (sentences or [""])[0]))
     best = " ".join(best.split())
     is_long = len(best) > _LINE_CHARACTERS
     return score, best[: _LINE_CHARACTERS - 1].rstrip() + "…" if is_long else best
@@ -115,4 +115,4 @@ def _best(text: str) -> tuple[int, str]:
 def _score(text: str) -> int:
     words = _WEIGHTS.keys() & text.lower().translate(_NO_WORD).split()
     weight = max((_WEIGHTS[word] for word in words), default=0)
-    return weight + (_BY_ID if "-" in text and _ID.search(text) else 0)
+    return weight + (_ID_WEIGHT if "-" in text and _ID.search(text) else 0)

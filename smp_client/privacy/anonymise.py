@@ -34,7 +34,7 @@ from ..text.values import BadYaml, Value
 from .find import notes_about
 from .leaks import changed_file
 from .names import Names, is_somebody
-from .placeholder import Anonymization, Placeholders, Replacement, is_placeholder, standing_in
+from .placeholder import Anonymization, Placeholders, Replacement, is_placeholder, placeholders_in
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -106,7 +106,7 @@ class Mask:
                 meet(people, part.get(key))
         found = (holdings(memory, name, problems=self.problems) for name in sessions)
         for one in itertools.chain.from_iterable(found):
-            taken |= standing_in(one.raw.decode("utf-8", "replace"))
+            taken |= placeholders_in(one.raw.decode("utf-8", "replace"))
             if one.file == METADATA:
                 participants = _mapping(one.value.get("participants"))
                 for agent in participants.get("agents") or ():
@@ -218,7 +218,7 @@ def anonymize(
         outcome.counts = mask.placeholders.counts()
         earlier = {one.batch for one in deleted(memory, session) if one.action == "anonymize"}
         outcome.earlier = sorted(earlier)
-        outcome.replacements = mask.placeholders.replacements(telling=dry_run)
+        outcome.replacements = mask.placeholders.replacements(with_originals=dry_run)
         if dry_run:
             return outcome
         if changes:
@@ -234,8 +234,8 @@ def anonymize(
             outcome.problems += memory.privacy.purge_now(session, batch=one, by=by).problems
         outcome.batch, outcome.erased = "", True
     if ids is None or now:
-        gone = [one.what or "" for one in mask.placeholders.replacements(telling=True)]
-        gone = [one for one in gone if len(one) > 2]
+        replacements = mask.placeholders.replacements(with_originals=True)
+        gone = [one.what for one in replacements if one.what and len(one.what) > 2]
         opening = "A name that was replaced still stands in"
         # In one session these are comments, keys, drops and bytes that cannot be read.
         place = None if now else session

@@ -1,7 +1,7 @@
-"""Placeholders for texts that say who somebody is: one for each, all through one run, no way back.
+"""Placeholders for texts that identify somebody: one for each text in a whole run, irreversible.
 
-They are given in the order in which things first occur. One that stands in a text already, from an
-earlier run, stays and is given to nobody else.
+Placeholders are numbered in the order in which their texts first occur. A placeholder of an earlier
+run stays in its text, and is given to no other text.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .names import PROJECT, USER, Names, Spot
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
 _ROUNDS = 64  # far more than any text needs
-_HIDDEN = "secrets"
+_HIDDEN = "secrets"  # the kind whose originals are never shown
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _FORM = re.compile(
     r"(?:User|Email|Phone|IP|IBAN|Card|Secret)-[1-9]\d{0,8}(?!\d)|Project-[A-Z]{1,4}(?![A-Za-z0-9])"
     r"|/path/[1-9]\d{0,8}(?![\w/])"
 )
-# One number, however it is set.
+# Spaces and dashes make no other number.
 _SPACED, _LOOSE = ("phone", "iban", "card"), re.compile(r"[\s().\-]")
 _REDACTED = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]|\[?removed\]?")
-# By kind: the part of the configuration, and how its placeholders begin.
+# By kind: the field of Anonymization, and how its placeholders begin.
 _CLASSES = {
     USER: ("user_names", "User-"), PROJECT: ("project_names", "Project-"),
     "path": ("file_paths", "/path/"), "email": ("contacts", "Email-"),
@@ -40,7 +40,7 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class Anonymization:
-    """The kinds of text that are replaced: every one that is not set to False."""
+    """The kinds of text that are replaced."""
 
     user_names: bool = True
     project_names: bool = True
@@ -49,12 +49,15 @@ class Anonymization:
     addresses: bool = True  # of machines
     accounts: bool = True  # IBANs and card numbers
     secrets: bool = True
-    replace_with_placeholders: bool = True  # else by `[removed]`, which is one for all
+    replace_with_placeholders: bool = True  # False replaces every text with `[removed]`
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A placeholder and its count. `what` is given only by a dry run, and for no secret."""
+    """A placeholder and its count. Only a dry run has the original text, as `what`.
+
+    For a secret, `what` is its kind.
+    """
 
     kind: str
     placeholder: str
@@ -63,7 +66,7 @@ class Replacement:
 
 
 class Placeholders:
-    """The placeholders of one run. Nobody gets one that is `taken`."""
+    """The placeholders of one run. Those in `taken` are not given again."""
 
     def __init__(
         self, names: Names, config: Anonymization | None = None, taken: Iterable[str] = ()
@@ -73,12 +76,12 @@ class Placeholders:
         self._shown: dict[str, tuple[str, str]] = {}  # kind and original, by placeholder
         self._counts: Counter[str] = Counter()
         self._taken = set(taken)
-        self._next = {kind: _numbers(kind) for kind in _CLASSES}
+        self._next = {kind: _series(kind) for kind in _CLASSES}
 
     def text(self, text: str, key: str = "") -> str:
-        """Return a text with placeholders. Its key may say that it is a secret.
+        """Return a text with placeholders. A key such as `password` makes the text a secret.
 
-        Beside a placeholder a text can have another shape, so this repeats until nothing is found.
+        The text beside a new placeholder can become a find, so this repeats until none is left.
         """
         for _ in range(_ROUNDS):
             pieces: list[str] = []
@@ -92,7 +95,7 @@ class Placeholders:
         return text
 
     def tag(self, tag: str) -> str:
-        """Return a tag with placeholders, which is still a tag."""
+        """Return a tag with placeholders. The result is a valid tag."""
         new = self.text(tag).replace(REMOVED, _TAG_REMOVED)
         if new != tag and len(new) > _TAG_CHARACTERS:
             return next((match[0] for match in _FORM.finditer(new)), _TAG_REMOVED)
@@ -102,17 +105,17 @@ class Placeholders:
         """Return whether a known name or an e-mail address stands in a text."""
         return any(spot.kind in (USER, PROJECT, "email") for spot in self._spots(text, ""))
 
-    def replacements(self, *, telling: bool) -> list[Replacement]:
+    def replacements(self, *, with_originals: bool) -> list[Replacement]:
         """Return the placeholders in the order in which they were given."""
-        return [Replacement(kind, new, self._counts[new], shown if telling else None)
+        return [Replacement(kind, new, self._counts[new], shown if with_originals else None)
                 for new, (kind, shown) in self._shown.items()]  # fmt: skip
 
     def counts(self) -> Counter[str]:
-        """Return how many places were replaced of each part of the configuration."""
-        found: Counter[str] = Counter()
+        """Return how many places were replaced, by the fields of Anonymization."""
+        counts: Counter[str] = Counter()
         for new, (kind, _) in self._shown.items():
-            found[_CLASSES[kind][0]] += self._counts[new]
-        return found
+            counts[_CLASSES[kind][0]] += self._counts[new]
+        return counts
 
     def _placeholder(self, spot: Spot) -> str:
         given = self._given.get((spot.kind, spot.key))
@@ -124,23 +127,23 @@ class Placeholders:
         return given if self._config.replace_with_placeholders else REMOVED
 
     def _spots(self, text: str, key: str) -> list[Spot]:
-        """Return the places to replace, in order; a name only where nothing else covers it."""
+        """Return the places to replace, in order. A name inside another find is no place."""
         if _TIME.fullmatch(text):
             return []
-        found = secrets_under(key, text) if self._config.secrets else []
-        found += [one for one in personal(text) if self._is_wanted(one.kind)]
-        shapes = [spot for one in joined(found) if (spot := _spot(text, one))]
-        names = [hit for hit in self._names.find(text) if self._is_wanted(hit.kind)
-                 and not any(hit.start < one.end and one.start < hit.end
-                             for one in shapes)]  # fmt: skip
+        finds = secrets_under(key, text) if self._config.secrets else []
+        finds += [find for find in personal(text) if self._is_wanted(find.kind)]
+        shapes = [spot for find in joined(finds) if (spot := _spot(text, find))]
+        names = [name for name in self._names.find(text) if self._is_wanted(name.kind)
+                 and not any(name.start < shape.end and shape.start < name.end
+                             for shape in shapes)]  # fmt: skip
         return sorted([*shapes, *names])
 
     def _is_wanted(self, kind: str) -> bool:
         return bool(getattr(self._config, _CLASSES[kind][0]))
 
 
-def standing_in(text: str) -> set[str]:
-    """Return the placeholders that stand in a text."""
+def placeholders_in(text: str) -> set[str]:
+    """Return the placeholders that a text contains."""
     return set(_FORM.findall(text))
 
 
@@ -149,7 +152,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def _spot(text: str, found: Found) -> Spot | None:
-    """Return the place, and None where an earlier run, or a redaction, has put it there."""
+    """Return the place of a find; None where the text is a placeholder or was redacted."""
     original = text[found.start : found.end]
     if not _REDACTED.sub("", _FORM.sub("", original)).strip(" \t\"'<>[](){};,.:=/\\-"):
         return None
@@ -161,10 +164,11 @@ def _spot(text: str, found: Found) -> Spot | None:
     return Spot(found.start, found.end, found.kind, key, original)
 
 
-def _numbers(kind: str) -> Iterator[str]:
-    before = _CLASSES[kind][1]
+def _series(kind: str) -> Iterator[str]:
+    """Return the placeholders of a kind: `User-1`, `User-2`, … or `Project-A`, `Project-B`, …"""
+    prefix = _CLASSES[kind][1]
     if kind != PROJECT:
-        return (f"{before}{number}" for number in itertools.count(1))
+        return (f"{prefix}{number}" for number in itertools.count(1))
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    several = (itertools.product(letters, repeat=length) for length in itertools.count(1))
-    return (before + "".join(some) for some in itertools.chain.from_iterable(several))
+    words = (itertools.product(letters, repeat=length) for length in itertools.count(1))
+    return (prefix + "".join(word) for word in itertools.chain.from_iterable(words))

@@ -10,7 +10,7 @@ import pytest
 from smp_client import Memory
 from smp_client.model.outcome import Action
 from smp_client.model.policies import RetentionPolicy
-from smp_client.passes.retention import Standing, plan, retain
+from smp_client.passes.retention import Candidate, plan, retain
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 DAYS = {"conversation_turn": 90, "finding": 365.5, "artifact": 1, "agent_state": 1}
@@ -30,15 +30,15 @@ def test_each_type_has_days_of_its_own_and_pinned_memories_stay() -> None:
         ("a", "report", "artifact", 900), ("a", "vera", "agent_state", 900),
         ("b", "turn-1", "conversation_turn", 91), ("b", "turn-2", "conversation_turn", -400),
     ]  # fmt: skip
-    standings = [Standing(*about, days_ago(days)) for *about, days in known]
-    standings.append(Standing("a", "FIND-003", "finding", days_ago(366), is_pinned=True))
+    candidates = [Candidate(*about, days_ago(days)) for *about, days in known]
+    candidates.append(Candidate("a", "FIND-003", "finding", days_ago(366), is_pinned=True))
     turns, findings = "older than 90 days, the retention of turn", "older than 365.5 days"
-    assert plan(standings, POLICY, NOW) == [
+    assert plan(candidates, POLICY, NOW) == [
         Action("a", "delete_old", ("turn-1", "turn-3"), turns),
         Action("a", "delete_old", ("FIND-002",), f"{findings}, the retention of finding"),
         Action("b", "delete_old", ("turn-1",), turns),
     ]
-    assert plan(standings, RetentionPolicy(), NOW) == []
+    assert plan(candidates, RetentionPolicy(), NOW) == []
 
 
 @pytest.fixture

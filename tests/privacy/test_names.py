@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from smp_client import Anonymization
 from smp_client.privacy.names import Names
-from smp_client.privacy.placeholder import Placeholders, standing_in
+from smp_client.privacy.placeholder import Placeholders, placeholders_in
 
 KNOWN = Names(["Anna Berg", "Zoë O'Neill", "王伟", "Will Ray", "user-123"], ["Red Fox"])
 
@@ -56,7 +56,7 @@ def test_who_is_called_by_a_first_name_is_the_one_who_has_it(called: str) -> Non
 
 
 def test_a_placeholder_that_stands_there_is_given_to_nobody_else() -> None:
-    taken = standing_in("User-1 met User-2说 at /path/1")
+    taken = placeholders_in("User-1 met User-2说 at /path/1")
     placeholders = Placeholders(Names(["Bob Dal"]), taken=taken)
     assert placeholders.text("Bob met User-1 at /path/1") == "User-3 met User-1 at /path/1"
 
@@ -85,6 +85,6 @@ def test_what_was_anonymised_is_not_anonymised_again(
     text = "".join(part for piece in pieces for part in piece)
     names = Names(["Anna Berg", "Zoë O'Neill"], ["Apollo"])
     config = Anonymization(replace_with_placeholders=with_placeholders)
-    once = Placeholders(names, config, standing_in(text)).text(text)
-    assert Placeholders(names, config, standing_in(once)).text(once) == once
+    once = Placeholders(names, config, placeholders_in(text)).text(text)
+    assert Placeholders(names, config, placeholders_in(once)).text(once) == once
     assert not names.find(once)
