@@ -145,14 +145,16 @@ def _answer(connection: socket.socket) -> None:
     while len(request) < int(size):
         request += connection.recv(1 << 16)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # A shell that runs the tests in the background has them ignore it, and their children too.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    begun, begins = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.close(begun)
+        os.close(begins)  # from here on: Python drops a signal that comes earlier after a fork
         connection.close()
         _become(json.loads(request), streams)
-    for stream in streams:
-        os.close(stream)
+    for descriptor in (begins, *streams):
+        os.close(descriptor)
+    os.read(begun, 1)
     with suppress(BrokenPipeError, ConnectionResetError):  # who does not want to know has gone on
         connection.sendall(f"{pid}\n".encode())
         connection.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
