@@ -1,7 +1,7 @@
 """The jobs of the daemon: for the index, for crashed writers, and the passes of sessions.
 
-A job is a series of steps, each for one session. The worker does one step after all other work
-that is due. So notices, cookies and the heartbeat never wait for longer than one session takes.
+A job is a series of steps, each for one session. The worker does one step after all other work that
+is due. So notices, cookies and the heartbeat wait at most as long as one session takes.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ SCAN, REBUILD, TIDY, SCRUB = "scan", "rebuild", "tidy", "scrub"
 DECAY, LIFECYCLE, ARCHIVE, PURGE = "decay", "lifecycle", "archive", "purge"
 COMPACTION, MEANING = "compaction", "meaning"
 FAILED_AGAIN_S = 3600.0
-AT_ONCE_SESSIONS = 50  # whose ages are asked for in one step
+AT_ONCE_SESSIONS = 50  # whose ages one step reads from the index
 READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
-SCRUB_EVERY_S = 5.0  # between two scrubs, where one could not be finished
-VECTORS_AT_ONCE = 200  # in about 30 ms; other work comes first again after them
-BETWEEN_LOOKS = 10_000  # steps of SQLite between two looks whether to stop
+SCRUB_EVERY_S = 5.0  # between two scrubs, where the first could not be finished
+VECTORS_AT_ONCE = 200  # in about 30 ms; then other work has its turn
+STOP_CHECK_STEPS = 10_000  # of SQLite, between two checks whether to stop
 
 
 class Maintenance:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._asked: dict[tuple[str, Root], None] = {}  # a job that is asked for twice runs once
-        self._runs: list[Run] = []  # only the last one goes on; it has interrupted the others
+        self._runs: list[Run] = []  # the last run goes on; it has interrupted those before it
 
     def ask_for(self, name: str, root: Root) -> None:
-        """Have a job done soon. A running job runs again afterwards."""
+        """Queue a job. A job that is running runs again afterwards."""
         self._asked[name, root] = None
 
     def look(self, root: Root, current: float) -> None:
@@ -68,7 +68,7 @@ class Maintenance:
         return bool(self._asked or self._runs)
 
     def work(self) -> None:
-        """Do one step. An urgent job interrupts one that goes over all sessions."""
+        """Do one step of a job. An urgent job interrupts any other."""
         urgent = [key for key in self._asked if JOBS[key[0]].is_urgent]
         if self._asked and (not self._runs or (urgent and not JOBS[self._runs[-1].name].is_urgent)):
             key = (urgent or list(self._asked))[0]
@@ -101,7 +101,7 @@ class Maintenance:
                 next(run.steps)
             except StopIteration:
                 is_over = True
-            except Exception as error:  # as where the sessions cannot be listed
+            except Exception as error:  # for example, the sessions cannot be listed
                 run.fail("", error)
                 is_over = True
             for name in run.changed - {""}:
@@ -120,7 +120,7 @@ class Maintenance:
             root.log.warning(f"{run.name} skipped", component="job", reason=run.skipped)
             return
         job.did, job.duration_ms = dict(+run.done), round(run.spent_ms, 1)
-        # Of a session that could not be compacted, its fullness says so.
+        # The fullness of a session reports that its compaction failed.
         job.last_error = None if run.name == COMPACTION else run.error
         if job.last_error:
             job.failed_at = time.monotonic()
@@ -163,12 +163,12 @@ class Maintenance:
         yield
 
     def _scrub(self, run: Run) -> Iterator[None]:
-        """Take every trace of removed memories out of the index, then answer those who wait."""
+        """Remove every trace of removed memories from the index, then answer waiting clients."""
         root = run.root
         waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
         connection = root.index.connection
         # Vacuuming a large index takes seconds, and nothing is lost if it is interrupted.
-        connection.set_progress_handler(self._worker.is_interrupted, BETWEEN_LOOKS)
+        connection.set_progress_handler(self._worker.is_interrupted, STOP_CHECK_STEPS)
         try:
             scrub(root.memory, root.index, READER_WAIT_S)
         finally:
@@ -197,15 +197,15 @@ class Maintenance:
         root, memory, archives = run.root, run.root.hasty_memory, run.name == ARCHIVE
         sessions = _sessions(memory)
         root.fullness.forget_others(set(sessions))
-        # How long each session is seen unused: a leap of the clock does not count.
+        # The ledger counts the time that a daemon saw each session unused, without clock leaps.
         ages = partial(lifecycle, memory, archive=archives, ledger=observe(memory))
         due: list[str] = []
-        # Each question to the index looks at every session, so it is asked for many at once.
+        # A question to the index looks at every session, so one question covers many sessions.
         for start in range(0, len(sessions), AT_ONCE_SESSIONS):
-            some = sessions[start : start + AT_ONCE_SESSIONS]
-            for name in [] if archives else some:
+            batch = sessions[start : start + AT_ONCE_SESSIONS]
+            for name in [] if archives else batch:
                 self.weigh(root, name)
-            plan = ages(only=some, dry_run=True)
+            plan = ages(only=batch, dry_run=True)
             due += [action.session for action in plan.actions]
             due += [problem.partition(":")[0] for problem in plan.problems]
             yield
@@ -213,25 +213,24 @@ class Maintenance:
         yield from run.each(due, lambda name: ages(only=[name]))
 
     def _purge(self, run: Run) -> Iterator[None]:
-        """Delete memories past their age, then destroy deleted ones past their time."""
+        """Delete memories past their retention, then purge deleted memories past their deadline."""
         memory, index = run.root.hasty_memory, run.root.index
         if memory.options.retention.by_type_days:
             yield from run.each(_sessions(memory), lambda name: retain(memory._session(name)))
         problems: list[str] = []
-        decided = purge.planned(memory, problems)
+        decisions = purge.planned(memory, problems)
         run.add("", Outcome(problems=problems))
-        # With none, at last: the locks and temporaries that an earlier purge has left.
-        going: dict[str, list[purge.Doomed]] = {}
-        for one in decided:
-            if one.goes:
-                going.setdefault(one.session, []).append(one)
+        due: dict[str, list[purge.Doomed]] = {}
+        for decision in decisions:
+            if decision.goes:
+                due.setdefault(decision.session, []).append(decision)
 
-        def destroy(name: str) -> Outcome:
-            decisions = going.get(name, [])
-            return purge.carry_out(memory, decisions, by="daemon", index=index)
+        def carry_out(name: str) -> Outcome:
+            return purge.carry_out(memory, due.get(name, []), by="daemon", index=index)
 
-        yield from run.each(going, destroy)
-        run.add("", destroy(""))
+        yield from run.each(due, carry_out)
+        # Without a decision: the locks and temporaries that an earlier purge has left.
+        run.add("", carry_out(""))
 
     def weigh(self, root: Root, session: str) -> None:
         """Ask for a compaction of a session that is too full."""
@@ -240,7 +239,7 @@ class Maintenance:
         except SessionNotFound:
             return
         except (OSError, SMPError, ValueError, sqlite3.Error) as error:
-            # Indexing must not fail for it; whatever it is, status and check say so too.
+            # Indexing must not fail because of this error, which status and check report too.
             root.log.warning("not weighed", component=COMPACTION, session_id=session,
                              error=str(error))  # fmt: skip
             return
@@ -277,25 +276,25 @@ def _sessions(memory: Memory) -> list[str]:
     return [session.id for session in memory._sessions()]
 
 
-class Known(NamedTuple):
-    """A job that the daemon knows."""
+class JobKind(NamedTuple):
+    """A kind of job: its steps, its time and the rules for its runs."""
 
     steps: Callable[[Maintenance, Run], Iterator[None]]
-    time: str = ""  # the setting of its time; without one, somebody asks for it
-    needs_all: bool = False  # it is skipped in a tree from which most sessions vanished
-    is_urgent: bool = False  # somebody waits for it, or a session is nearly full
-    is_frequent: bool = False  # it is logged only where it did something
+    time: str = ""  # the setting of its time; empty for a job that runs on request
+    needs_all: bool = False  # skipped in a tree from which most sessions vanished
+    is_urgent: bool = False  # a client waits for it, or a session is nearly full
+    is_frequent: bool = False  # logged only where it did something
 
 
 JOBS = {
-    SCAN: Known(Maintenance._scan, "scan.every_s"),
-    REBUILD: Known(Maintenance._rebuild, "index.rebuild_cron", needs_all=True),
-    TIDY: Known(Maintenance._tidy, is_frequent=True),
-    SCRUB: Known(Maintenance._scrub, is_urgent=True),
-    MEANING: Known(Maintenance._meaning, is_frequent=True),
-    DECAY: Known(Maintenance._decay, "decay.cron"),
-    LIFECYCLE: Known(Maintenance._age, "lifecycle.check_every_s", is_frequent=True),
-    ARCHIVE: Known(Maintenance._age, "archive.cron", needs_all=True),
-    COMPACTION: Known(Maintenance._compaction, needs_all=True, is_urgent=True),
-    PURGE: Known(Maintenance._purge, "purge.cron", needs_all=True),
+    SCAN: JobKind(Maintenance._scan, "scan.every_s"),
+    REBUILD: JobKind(Maintenance._rebuild, "index.rebuild_cron", needs_all=True),
+    TIDY: JobKind(Maintenance._tidy, is_frequent=True),
+    SCRUB: JobKind(Maintenance._scrub, is_urgent=True),
+    MEANING: JobKind(Maintenance._meaning, is_frequent=True),
+    DECAY: JobKind(Maintenance._decay, "decay.cron"),
+    LIFECYCLE: JobKind(Maintenance._age, "lifecycle.check_every_s", is_frequent=True),
+    ARCHIVE: JobKind(Maintenance._age, "archive.cron", needs_all=True),
+    COMPACTION: JobKind(Maintenance._compaction, needs_all=True, is_urgent=True),
+    PURGE: JobKind(Maintenance._purge, "purge.cron", needs_all=True),
 }

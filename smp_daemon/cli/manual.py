@@ -1,6 +1,6 @@
 """The manual page of `smp`, made from the help of its commands.
 
-`python -m smp_daemon.cli.manual > docs/smp.1` writes it anew.
+`python -m smp_daemon.cli.manual > docs/smp.1` writes the page anew.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def page() -> str:
             command = smp.get_command(click.Context(smp), name)
             assert command is not None
             inner = command.commands if isinstance(command, click.Group) else {"": command}
-            for word, one in inner.items():
-                lines += _entry(f"smp {name} {word}".rstrip(), one)
+            for word, leaf in inner.items():
+                lines += _entry(f"smp {name} {word}".rstrip(), leaf)
     return "\n".join([*lines, _TAIL, ""])
 
 
@@ -56,7 +56,7 @@ def _entry(name: str, command: click.Command) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return the text without anything that man would obey; examples stand line by line."""
+    """Return a text in which man sees no command. Each example has a line of its own."""
     text, _, examples = text.partition("\b")
     words = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     shown = "".join(f"\n.br\n{_plain(line)}" for line in examples.strip().splitlines())

@@ -1,4 +1,4 @@
-"""The drops in the inboxes, taken in a few at a time; those that must wait are tried again."""
+"""The drops in the inboxes, taken in a few at a time. Drops that must wait are tried again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import inbox
 if TYPE_CHECKING:
     from ..root import Root
 
-ROUND = 200  # after so many drops of a session the others get their turn
+ROUND = 200  # after so many drops of a session the other sessions get their turn
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
 
 
@@ -42,8 +42,8 @@ class Drops:
         # From the back every other time, so that waiting drops do not hold up those behind them.
         self._from_the_front = not self._from_the_front
         held_up: list[inbox.Drop] = []
-        some = names[:ROUND] if self._from_the_front else names[-ROUND:]
-        for drop in inbox.take_in(session, some):
+        batch = names[:ROUND] if self._from_the_front else names[-ROUND:]
+        for drop in inbox.take_in(session, batch):
             if drop.outcome == "waiting":
                 held_up.append(drop)
             elif drop.outcome != "gone":
@@ -51,37 +51,38 @@ class Drops:
                 say(f"drop {drop.outcome}", component="inbox", session_id=scope, drop=drop.name,
                     memory_id=drop.memory_id, reason=drop.reason,
                     duration_ms=ms_since(started))  # fmt: skip
-        about, stuck = f"inbox of {scope}", [drop for drop in held_up if not drop.is_being_written]
-        root.problems.pop(about, None)
+        stuck = [drop for drop in held_up if not drop.is_being_written]
+        root.problems.pop(f"inbox of {scope}", None)
         if stuck:
-            root.problems[about] = f"Drops wait in the inbox of {scope}: {stuck[0].reason}"
-        before = self._waiting.pop(scope, None)
+            reason = stuck[0].reason
+            root.problems[f"inbox of {scope}"] = f"Drops wait in the inbox of {scope}: {reason}"
+        _, last_pause_s = self._waiting.pop(scope, (0.0, FIRST_PAUSE_S / 2))
         if held_up:
-            pause_s = min(2 * before[1], LONGEST_PAUSE_S) if before and stuck else FIRST_PAUSE_S
+            pause_s = min(2 * last_pause_s, LONGEST_PAUSE_S) if stuck else FIRST_PAUSE_S
             self._waiting[scope] = time.monotonic() + pause_s, pause_s
         if len(names) > ROUND and len(held_up) < ROUND:
             root.note(f"active/{scope}/inbox")
 
     def unnumbered(self) -> set[str]:
-        """Return the scopes with files in which a record may have no id."""
+        """Return the scopes whose files may hold a record without an id."""
         asked = "SELECT DISTINCT scope FROM files WHERE bad"
         return {scope for (scope,) in self._root.index.connection.execute(asked)}
 
     def give_ids(self, scope: str) -> None:
-        """Give an id to records that somebody has written into the files without one."""
+        """Give ids to records that a person has written into the files without an id."""
         root = self._root
         for (_, file), state in root.index.files(scope).items():
             if not state.bad or file not in kinds_of(scope):
                 continue
             try:
                 files = root.memory.everywhere if scope == GLOBAL else root.memory._session(scope)
-                # One writer who has locked the file must not keep everybody else waiting.
+                # A writer that has locked the file must not keep everybody else waiting.
                 files.scope.options = files.scope.options._replace(lock_timeout_s=NO_PATIENCE)
                 given = give_ids(files, kinds_of(scope)[file])
             except SessionNotFound:  # it was archived or deleted just now
                 return
             except LockTimeout:
-                root.note(f"{directory_of(scope)}/{file}")  # once more, when its writer is done
+                root.note(f"{directory_of(scope)}/{file}")  # tried again after the writer
                 continue
             if given:
                 root.log.info("ids given", component="inbox", session_id=scope, file=file,
@@ -91,8 +92,8 @@ class Drops:
     def ask_again(self) -> None:
         """Note the inboxes whose drops have waited long enough."""
         current = time.monotonic()
-        for scope, (due, _) in list(self._waiting.items()):
-            if due > current:
+        for scope, (due_at, _) in list(self._waiting.items()):
+            if due_at > current:
                 continue
             if self._root.memory.tree.exists(f"active/{scope}"):
                 self._root.note(f"active/{scope}/inbox")

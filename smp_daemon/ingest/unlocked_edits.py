@@ -1,7 +1,7 @@
 """Secrets that came in past the library, as by an editor: reported once each, or redacted.
 
-Only secrets by their shape are ever redacted in a file. Finds of a user's own pattern, and personal
-data, are only reported: a pattern that is too wide must not empty a memory for good.
+Only secrets of a known shape are ever redacted in a file. Finds of a user's own pattern, and
+personal data, are only reported: a pattern that is too wide must not empty a memory for good.
 """
 
 from __future__ import annotations
@@ -30,46 +30,47 @@ BY = "daemon"
 
 class UnlockedEdits:
     def __init__(self, root: Root) -> None:
-        self.is_unfinished = False  # a part of the tree is still to be searched
+        self.is_unfinished = False  # whether memories are left to be searched
         self._root = root
-        self._count: int | None = None  # of secrets in memories, at the last look
-        self._said: set[object] = set()  # each secret is reported once
-        self._tried: dict[Spotted, float] = {}  # when a redaction is tried again
+        self._count: int | None = None  # of memories with secrets, at the last look
+        self._reported: set[object] = set()  # each secret is reported once
+        self._retry_at: dict[Spotted, float] = {}
 
     def look(self) -> None:
-        """Search new memories; report or redact the secrets."""
+        """Search new memories for secrets, and report or redact each secret."""
         root = self._root
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
             if exposures.count(root.index):
                 leaks.forget(root.index)
             return
-        number, began, self.is_unfinished = 0, time.monotonic(), False
-        for number, _ in enumerate(leaks.look(root.index, redaction), 1):
-            if number >= ROUNDS or time.monotonic() - began > ROUNDS_S:
+        rounds, began, self.is_unfinished = 0, time.monotonic(), False
+        for rounds, _ in enumerate(leaks.look(root.index, redaction), 1):
+            if rounds >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.is_unfinished = True
                 break
         count, current = exposures.count(root.index), time.monotonic()
-        is_due = any(when <= current for when in self._tried.values())
-        if not number and not is_due and self._count == count:
+        is_retry_due = any(at <= current for at in self._retry_at.values())
+        if not rounds and not is_retry_due and self._count == count:
             return
         self._count = count
-        found = exposures.found(root.index) if count else []
+        secrets = exposures.found(root.index) if count else []
         # A secret that comes back later is reported again.
-        self._said &= {secret.key for secret in found}
-        redacts = redaction.unlocked_edits == "redact"
-        going = [s for s in found if redacts and s.is_by_shape and not is_archived(s.scope)]
-        self._report(secret for secret in found if secret not in going)
-        self._tried = {secret: when for secret, when in self._tried.items() if when > current}
-        due = [secret for secret in going if secret not in self._tried]
+        self._reported &= {secret.key for secret in secrets}
+        by_shape = [secret for secret in secrets if secret.is_by_shape]
+        redactable = [secret for secret in by_shape if not is_archived(secret.scope)]
+        redactable = redactable if redaction.unlocked_edits == "redact" else []
+        self._report(secret for secret in secrets if secret not in redactable)
+        self._retry_at = {secret: at for secret, at in self._retry_at.items() if at > current}
+        due = [secret for secret in redactable if secret not in self._retry_at]
         for (scope, file), group in groupby(due, key=lambda secret: (secret.scope, secret.file)):
-            secrets = list(group)
-            self._tried |= dict.fromkeys(secrets, current + AGAIN_S)
-            self._redact(scope, file, secrets)
+            in_file = list(group)
+            self._retry_at |= dict.fromkeys(in_file, current + AGAIN_S)
+            self._redact(scope, file, in_file)
 
-    def _report(self, found: Iterable[Spotted]) -> None:
-        new = {secret.key: secret for secret in found if secret.key not in self._said}
-        self._said.update(new)
+    def _report(self, secrets: Iterable[Spotted]) -> None:
+        new = {secret.key: secret for secret in secrets if secret.key not in self._reported}
+        self._reported.update(new)
         for secret in new.values():
             self._root.log.warning(
                 "secret", component="privacy", session_id=secret.scope, file=secret.file,
@@ -84,7 +85,7 @@ class UnlockedEdits:
         try:
             left, refused = redact(root.memory, Target(scope, file, ids), Redaction(), BY)
         except (OSError, SMPError) as error:
-            # It may work later: somebody holds the lock, or has changed the file just now.
+            # A retry may succeed: another writer holds the lock, or has just changed the file.
             self._report(secrets)
             log.warning("secret stays", reason=harmless(str(error)))
             return

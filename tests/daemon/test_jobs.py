@@ -184,7 +184,7 @@ def test_a_scrub_that_is_interrupted_stays_asked_for(
         session.record_finding(f"stays {number}", discovered_by="a")
     indexer.scan(root.memory, root.index)
     sync.ask_for_scrub(memory)
-    monkeypatch.setattr("smp_daemon.maintenance.BETWEEN_LOOKS", 10)
+    monkeypatch.setattr("smp_daemon.maintenance.STOP_CHECK_STEPS", 10)
     maintenance.look(root, 1000.0)
     finish(maintenance)
     assert root.jobs["scrub"].last_error == "interrupted"
