@@ -35,7 +35,7 @@ SELECTING = " ".join(f"--{name}" for name in CONDITIONS)
 _SHARED = (
     "--root DIRECTORY  The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.",
     "--json            Print JSON.",
-    "--dry-run         Only say what would be done and why; changes nothing.",
+    "--dry-run         Print the plan with its reasons; change nothing.",
     "--yes             Do not ask. A script is never asked.",
     "--by ACCOUNT      Who does it, for the audit log; else your account.",
     "--config FILE     The settings; else SMP_CONFIG, else your own file, else the system's.",
@@ -50,18 +50,18 @@ _SHARED = (
     "--text TEXT       Only with this text anywhere, in any case.",
 )
 _OPTION = re.compile(r"(?:(-\w), )?(--[a-z-]+)(?: ([^ :]+?)(\.\.\.|!)?(?::(\S+))?)?(?:  +(.*))?")
-_PLAIN = re.compile(r"\w[\w./-]*")  # a value may hold anything, also words that a shell would run
+_PLAIN = re.compile(r"\w[\w./-]*")  # other ids are not completed: a shell might run their words
 _COMPLETIONS = 200
 
 
 class Call(SimpleNamespace):
-    """The arguments and options of one call, by their names."""
+    """The arguments and options of one call of a command, as attributes."""
 
     root: str | None = None
     json = dry_run = yes = False
 
     def memory(self) -> Memory:
-        """Return the memory that a command reads from; raise where there is none."""
+        """Return the memory at `--root`; raise where it does not exist."""
         memory = place_memory(self.root)
         memory.require()
         return memory
@@ -71,9 +71,9 @@ class Call(SimpleNamespace):
         return find_scope(self.memory(), self.session)
 
     def given(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Return the options of these names that were given, under the names of the library."""
-        found = {to: getattr(self, name) for name, to in names.items()}
-        return {name: value for name, value in found.items() if value not in (None, ())}
+        """Return those of these options that were given, under their names in the library."""
+        values = {to: getattr(self, name) for name, to in names.items()}
+        return {name: value for name, value in values.items() if value not in (None, ())}
 
     def check(self, *wrong: tuple[object, str]) -> None:
         """Raise a usage error with the first sentence whose condition holds."""
@@ -82,7 +82,7 @@ class Call(SimpleNamespace):
                 raise click.UsageError(sentence)
 
     def ask(self, do: Callable[[bool], Outcome], question: str) -> None:
-        """Ask a person on a terminal about the plan; a no ends the command."""
+        """Ask a person on a terminal to confirm the plan. A no ends the command."""
         if self.dry_run or self.yes or sys.stdin is None or not sys.stdin.isatty():
             return
         if plan := do(True).actions:
@@ -92,14 +92,14 @@ class Call(SimpleNamespace):
             click.confirm(out.one_line(question.format(about)), abort=True, err=True)
 
     def print(self, found: Any, text: str) -> None:
-        """Print the findings as JSON, or the text."""
+        """Print `found` as JSON where `--json` is given, else the text."""
         if self.json:
             out.print_json(found)
         else:
             out.say(text)
 
     def table(self, columns: str, rows: Sequence[Mapping[str, Any]], nothing: str) -> None:
-        """Print the rows as JSON, or these columns as a table; where there are none, say so."""
+        """Print the rows as JSON, or these columns as a table. Without rows, print `nothing`."""
         if self.json:
             out.print_json(rows)
         elif rows:
@@ -117,9 +117,9 @@ def command(
 ) -> Callable[[Callable[[Call], None]], click.Command]:
     """Declare a command by its usage, as `SESSION [ID]... --json`, and a line for each option.
 
-    The usage names shared options. An own one is `--name`, `--name VALUE`, `--name VALUE:default`,
-    `--name VALUE...` if it can be repeated or `--name VALUE!` if it must be given, and its help.
-    VALUE says of which type it is. Without a group, `--root` and `--json` are shared by all.
+    The usage names shared options. A line is `--name`, `--name VALUE`, `--name VALUE:default`,
+    `--name VALUE...` to be repeated or `--name VALUE!` to be required, then its help.
+    VALUE names the type. A command without a group has `--root` and `--json` as well.
     """
     parameters: list[click.Parameter] = []
     words = [*usage.split(), *(() if group or "-" in usage.split() else ("--root", "--json"))]
@@ -131,18 +131,18 @@ def command(
         ))  # fmt: skip
     known = {line.split()[0]: line for line in _SHARED}
     for line in (*options, *(known[word] for word in words if word.startswith("--"))):
-        found = _OPTION.fullmatch(line)
-        assert found is not None, line
-        short, name, value, mark, default, says = found.groups()
-        how: dict[str, Any] = {"is_flag": True}
+        match = _OPTION.fullmatch(line)
+        assert match is not None, line
+        short, name, value, mark, default, text = match.groups()
+        settings: dict[str, Any] = {"is_flag": True}
         if value and "|" in value:
-            how = {"type": click.Choice(value.split("|"))}
+            settings = {"type": click.Choice(value.split("|"))}
         elif value:
-            how = {"metavar": value, **_VALUES.get(value, {})}
-        how |= {"multiple": True} if mark == "..." else {}
-        how |= {"default": default, "show_default": True} if default else {}
+            settings = {"metavar": value, **_VALUES.get(value, {})}
+        settings |= {"multiple": True} if mark == "..." else {}
+        settings |= {"default": default, "show_default": True} if default else {}
         names = [name, *([short] if short else []), name.strip("-").replace("-", "_")]
-        parameters.append(click.Option(names, help=says, required=mark == "!", **how))
+        parameters.append(click.Option(names, help=text, required=mark == "!", **settings))
 
     def declare(function: Callable[[Call], None]) -> click.Command:
         def called(**given: Any) -> None:
@@ -169,13 +169,13 @@ def _account() -> str:
 
 
 def place_memory(root: str | None, directory: Path | None = None) -> Memory:
-    """Return the memory that a command is about, as configured, whether it exists or not."""
+    """Return the configured memory of a command, whether it exists or not."""
     from smp_client import Memory
 
     from ..config.location import find
 
     place = Path(root) if root else find_root(directory)
-    if find() is None:  # without a file, the options hold that the daemon has published
+    if find() is None:  # without a file, the options that the daemon has published apply
         return Memory(place)
     from ..config.file import load
 
@@ -200,7 +200,7 @@ def find_scope(memory: Memory, name: str) -> GlobalMemory | Session:
 
 
 def _completing(names: Callable[[Memory, str | None], Sequence[str]]) -> dict[str, Any]:
-    """Complete names, of the session that was typed before or of all."""
+    """Return the shell completion of a value by names of the typed session, or of all."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         from smp_client import Memory
@@ -219,7 +219,7 @@ def _completing(names: Callable[[Memory, str | None], Sequence[str]]) -> dict[st
 def _sessions(memory: Memory, _session: str | None) -> list[str]:
     from smp_client.session_name import sessions_in
 
-    ids = {name for place in ANYWHERE[:-1] for name in sessions_in(memory, place)}
+    ids = {name for place in (ACTIVE, ARCHIVED, DELETED) for name in sessions_in(memory, place)}
     return [*sorted(ids), LATEST, GLOBAL]
 
 

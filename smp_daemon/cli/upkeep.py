@@ -238,8 +238,8 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
 
 @command(
     "[SESSION] --dry-run",
-    "--repair  Mend what needs no guessing: finish or set aside what a crash cut off, and"
-    " make what is missing. The rest is named, and stays.",
+    "--repair  Repair without guessing: finish or quarantine changes that a crash cut off, and"
+    " make missing files. All other problems are named, and stay.",
 )
 def check(call: Call) -> None:
     """Read every file and name mistakes; exits 1 where there is one.

@@ -1,7 +1,7 @@
-"""The fields of another program as fields of ours, with every field kept.
+"""The fields of another program as SMP's fields. No field is lost.
 
-A field that means the same gets our name. Any other keeps its own name, unless that name or the
-form of its value means something else here: then it stands under `imported`.
+A field with the meaning of an SMP field gets SMP's name. Any other field keeps its own name. Where
+that name or the form of its value means something else in SMP, the field stands under `imported`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RESERVED = frozenset(("id", "turn", "timestamp", "decay", "pinned", "updated_at
                        "version"))  # fmt: skip
 _WHO = ("by", "agent_id", "agent", "author", "created_by")
 _TEXTS = ("text", "content", "message", "description", "summary")
-# By kind: the names under which our fields may come beside their own, the likeliest first.
+# By kind and SMP field: the names of other programs for the field, the likeliest first.
 _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     TURN.name: {"speaker": ("role", "agent_id", "agent", "author"), "content": ("message", "text")},
     DECISION.name: {"decision": _TEXTS, "made_by": _WHO},
@@ -40,12 +40,12 @@ _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 _SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "major": "important",
                "trivial": "low"}  # fmt: skip
-_MILLISECONDS_FROM = 1e11  # a number of seconds that large would be thousands of years ahead
+_MILLISECONDS_FROM = 1e11  # so many seconds would be a time thousands of years ahead
 _TEXT_CHARACTERS = 2000
 
 
 class Line(NamedTuple):
-    """An object of a source, or the reason why there is none, with its file and line."""
+    """An object of a source with its file and line, or the problem of an unreadable line."""
 
     where: str
     raw: bytes
@@ -55,7 +55,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Shaper:
-    """One session of a layout while its entries become ours."""
+    """Turns the entries of one session of a layout into SMP's entries."""
 
     layout: str
     session: str
@@ -65,20 +65,20 @@ class Shaper:
     def memory(
         self, line: Line, kind: Kind, given: Mapping[str, Any], decay: Mapping[str, Any]
     ) -> Iterator[Read]:
-        """Yield the memory that a line is, unless the line stands twice.
+        """Yield the memory of a line, unless an equal line came before.
 
-        `given` are the fields that say something. A second entry of one id is another memory:
-        `id#2`. An entry without an id is known by its bytes.
+        `given` are its fields without id, time and decay. A second memory of one id becomes `id#2`.
+        A memory without an id gets the hash of its line.
         """
         entry = line.value or {}
-        name = entry.get("id")
-        if not isinstance(name, (str, int)) or name in ("", True, False):
-            name = f"{kind.prefix.lower()}-{hashlib.sha256(line.raw).hexdigest()[:12]}"
-        seen = self._seen.setdefault((kind.file, str(name)), [])
+        entry_id = entry.get("id")
+        if not isinstance(entry_id, (str, int)) or entry_id in ("", True, False):
+            entry_id = f"{kind.prefix.lower()}-{hashlib.sha256(line.raw).hexdigest()[:12]}"
+        seen = self._seen.setdefault((kind.file, str(entry_id)), [])
         if hash(line.raw) in seen:
             return
         seen.append(hash(line.raw))
-        source_id = str(name) if len(seen) == 1 else f"{name}#{len(seen)}"
+        source_id = str(entry_id) if len(seen) == 1 else f"{entry_id}#{len(seen)}"
         stamp = entry.get("timestamp", entry.get("ts"))
         at = time_of(stamp)
         fields, kept = shaped(kind, given)
@@ -88,12 +88,12 @@ class Shaper:
         record = {"id": source_id, **({"timestamp": at} if at else {}), **fields,
                   IMPORTED: {"layout": self.layout, **kept},
                   "decay": {**decay, "last_accessed": accessed}}  # fmt: skip
-        made = memory_entry(self.session, kind.file, kind.type, record)
-        yield Read(line.where, made | {"written_at": self.written_at})
+        memory = memory_entry(self.session, kind.file, kind.type, record)
+        yield Read(line.where, memory | {"written_at": self.written_at})
 
 
 def shaped(kind: Kind, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return our fields of an entry, and those that can only be kept under `imported`."""
+    """Return SMP's fields of an entry, and the fields to be kept under `imported`."""
     left, kept = dict(given), dict[str, Any]()
     fields: dict[str, Any] = {}
     aliases = _ALIASES[kind.name]
@@ -131,15 +131,15 @@ def _is_fit(ours: str, value: object) -> bool:
 def _take_lists(
     kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]
 ) -> None:
-    """Move tags, references and those who agreed; any that are none of ours are kept."""
-    tags, given = left.pop("tags", None), left.pop("references", None)
-    lists = [one for one in (given.values() if isinstance(given, dict) else [given])
-             if isinstance(one, list)]  # fmt: skip
-    named = [one for listed in lists for one in listed if isinstance(one, str)]
-    found = {"tags": good_tags(tags), "memory_refs" if kind is TURN else "references": named}
-    fields |= {name: value for name, value in found.items() if value}
-    kept |= {"tags": tags} if tags and found["tags"] != tags else {}
-    kept |= {"references": given} if given and named != given else {}
+    """Move tags, references and `approved_by` to `fields`; keep lists that SMP cannot hold."""
+    tags, references = left.pop("tags", None), left.pop("references", None)
+    parts = references.values() if isinstance(references, dict) else [references]
+    ids = [item for part in parts if isinstance(part, list) for item in part
+           if isinstance(item, str)]  # fmt: skip
+    ours = {"tags": good_tags(tags), "memory_refs" if kind is TURN else "references": ids}
+    fields |= {name: value for name, value in ours.items() if value}
+    kept |= {"tags": tags} if tags and ours["tags"] != tags else {}
+    kept |= {"references": references} if references and ids != references else {}
     if kind is DECISION and isinstance(left.get("approved_by"), list):
         fields["agreed_by"] = left.pop("approved_by")
 
@@ -147,13 +147,13 @@ def _take_lists(
 def _take_choices(
     kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]
 ) -> None:
-    """Move fields that must be one of a few words; another word of the source is kept."""
+    """Move fields that must be one of a few words to `fields`; keep the source's other words."""
     if kind is FINDING:
-        said = left.pop("severity", None)
-        word = said.strip().lower() if isinstance(said, str) else ""
-        near = _SEVERITIES.get(word, "medium" if word else "info")
-        fields["severity"] = word if word in WORDS else near
-        kept |= {"severity": said} if said not in (None, fields["severity"]) else {}
+        severity = left.pop("severity", None)
+        word = severity.strip().lower() if isinstance(severity, str) else ""
+        nearest = _SEVERITIES.get(word, "medium" if word else "info")
+        fields["severity"] = word if word in WORDS else nearest
+        kept |= {"severity": severity} if severity not in (None, fields["severity"]) else {}
         if isinstance(left.get("status"), str) and "resolution" not in left:
             fields["resolution"] = {"status": left.pop("status")}
     choices = CHOICES.get((kind.name, "confidence"), ())
@@ -166,7 +166,7 @@ def _take_choices(
 
 
 def good_tags(tags: object) -> list[str]:
-    """Return the tags that can be tags of ours."""
+    """Return the tags that are valid in SMP."""
 
     def is_good(tag: object) -> bool:
         problems: list[str] = []
@@ -177,7 +177,7 @@ def good_tags(tags: object) -> list[str]:
 
 
 def session_id(name: str) -> str:
-    """Return the name of a session as one of ours; one name always gives the same id."""
+    """Return a valid session id for a name. Equal names get equal ids."""
     try:
         return check_new_session_id(name)
     except Invalid:
@@ -197,10 +197,10 @@ def session_entry(
 
 
 def participants(user: object, agents: object) -> dict[str, Any]:
-    """Return the people of a session as our metadata have them."""
-    listed = agents if isinstance(agents, list) else []
-    known = [{"agent_id": one, "message_count": 0} for one in listed if isinstance(one, str)]
-    return {"user_id": user if isinstance(user, str) else None, "agents": known}
+    """Return `participants` as SMP's metadata have them."""
+    names = [name for name in agents if isinstance(name, str)] if isinstance(agents, list) else []
+    present = [{"agent_id": name, "message_count": 0} for name in names]
+    return {"user_id": user if isinstance(user, str) else None, "agents": present}
 
 
 def time_of(value: object) -> str | None:
@@ -217,7 +217,7 @@ def time_of(value: object) -> str | None:
 
 
 def share(value: object, otherwise: float) -> float:
-    """Return a number between 0 and 1."""
+    """Return a number, limited to 0 and 1; `otherwise` for a value that is no finite number."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     is_finite = is_number and math.isfinite(value)  # type: ignore[arg-type]
     return min(1.0, max(0.0, float(value))) if is_finite else otherwise  # type: ignore[arg-type]
