@@ -189,8 +189,8 @@ class Exchange:
         outcome.actions += compared.actions
         outcome.problems += [one for one in compared.problems if one not in outcome.problems]
         outcome.counts.update({word: compared.counts[word] for word in ("missing", "differ")})
-        told = "It holds everything that was in the source, secrets included."
-        outcome.notes.append(f"The backup is {place}. {told}")
+        warning = "It holds everything that was in the source, secrets included."
+        outcome.notes.append(f"The backup is {place}. {warning}")
         return outcome
 
     def _reads(

@@ -52,7 +52,7 @@ _TURN_ID = re.compile(r"turn-([1-9][0-9]{0,11})")
 # Fields that say how a memory is used, and not what it says.
 _USE = frozenset(("id", "turn", "decay", "pinned", "updated_at", "redacted", IMPORTED_ID))
 _REFERENCES = ("memory_refs", "references")
-# The fates of an entry, as they are counted and told.
+# The fates of an entry, as they are counted and reported.
 _FATES = {"added": "added", "known": "in the tree already", "conflicts": "in conflict",
           "replaced": "replaced", "deleted": "deleted", "left_deleted": "left deleted",
           "purged": "purged here and left out", "left_out": "left out"}  # fmt: skip
@@ -161,9 +161,9 @@ class Intake:
         self._close()
         for name, fates in self.fates.items():
             outcome.counts.update({fate: len(ids) for fate, ids in fates.items()})
-            told = [f"{len(fates[fate]):,} {word}" for fate, word in _FATES.items() if fates[fate]]
-            if told:
-                outcome.actions.append(Action(name, "import", (name,), ", ".join(told)))
+            parts = [f"{len(fates[fate]):,} {word}" for fate, word in _FATES.items() if fates[fate]]
+            if parts:
+                outcome.actions.append(Action(name, "import", (name,), ", ".join(parts)))
             for fate, (type, reason) in _LISTED.items():
                 if fates[fate]:
                     outcome.actions.append(Action(name, type, tuple(fates[fate]), reason))

@@ -330,7 +330,7 @@ class Index:
         self, scope: str, file: str, gone: Mapping[int, str], entries: Sequence[Entry],
         moved: Sequence[int],
     ) -> None:  # fmt: skip
-        """Take memories out, put others in, and judge all that this bears on."""
+        """Remove memories, insert others, and judge again which of the affected still hold."""
         ask, many = self.connection.execute, self.connection.executemany
         if not (gone or entries or moved):
             return
@@ -339,7 +339,7 @@ class Index:
         shifted = (json.dumps([*gone, *moved]),)
         asked = f"SELECT DISTINCT subject FROM memories WHERE subject > '' AND key {_THOSE}"
         subjects = {subject for (subject,) in ask(asked, shifted)}
-        # FTS5 has to be told the words that it once took in.
+        # FTS5 removes a text only where it gets the words that it once took in.
         forget = f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS}"
         ask(f"{forget} FROM memories WHERE key {_THOSE}", went)
         for table in ("tags", "topics", "refs", "endings", "past", "places", "vectors"):

@@ -77,7 +77,7 @@ def outdated(
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Return the files whose disk and index differ, those that are gone included. Read none.
 
-    For some scopes, and for some files of these, return of other scopes only files that tell
+    With `asked` scopes, or `files` of these, other scopes count only by the files that decide
     whether a memory still holds.
     """
     if asked is None:

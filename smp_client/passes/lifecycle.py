@@ -3,8 +3,8 @@
     created → active → idle (24 h) → decaying (7 days) → archived (30 days) → deleted → purged
 
 Using a session makes it active again. The state is in `metadata.yaml`: `status`, `status_since` and
-`status_reason`. When a session was last used is told by the times of its memories and by its access
-log, never by the times of files, which decay rewrites. A time in the future counts for nothing.
+`status_reason`. The last use of a session is the latest time of its memories and of its access
+log, never the time of a file, because decay rewrites files. A future time does not count.
 
 A leap of the clock archives nothing. The daemon notes how long it has seen each session unused
 since its last activity, in uptime (see overdue.py), and archives it when that is long enough.
@@ -50,11 +50,11 @@ _TYPES = {status: type for type, status in _STATUSES.items()}
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a session is in its life, and the times that say whether it should be elsewhere."""
+    """The status of a session, and the times that decide whether it should change."""
 
     session: str
     status: str
-    last_activity: datetime | None  # None where nothing tells
+    last_activity: datetime | None  # None where it is unknown
     since: datetime | None = None  # when it came into its status; None where nobody wrote it down
     waited_s: float = math.inf  # how long a daemon has seen it unused; enough where a person asks
 

@@ -50,7 +50,7 @@ def scan(memory: Memory, index: Index) -> Taken:
 
 
 def forget(index: Index, vanished: Iterable[str]) -> None:
-    """Take vanished sessions out of the index."""
+    """Remove vanished sessions from the index."""
     with index.batch():
         for scope in vanished:
             index.forget_session(scope)

@@ -1,7 +1,7 @@
 """The server: tools, resources and prompts, given to the `mcp` package, which speaks the protocol.
 
 Only this module knows the package. Each call runs in a thread: the library waits for disks and
-locks; one that is cancelled is finished first, so that no write is left half told.
+locks; one that is cancelled is finished first, so that no write is left half reported.
 """
 
 from __future__ import annotations
