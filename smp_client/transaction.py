@@ -31,7 +31,7 @@ _MOST_RESERVED = 1024
 
 
 class Modification(NamedTuple):
-    """One thing that a transaction will do."""
+    """One change that a transaction will make."""
 
     action: str  # add, change, save, remove, replace
     file: str

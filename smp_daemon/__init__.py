@@ -1,1 +1,1 @@
-"""What happens by itself: the daemon that looks after a tree of sessions, and the `smp` command."""
+"""The daemon that looks after a tree of sessions, and the `smp` command."""

@@ -83,7 +83,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Rights:
-    """What the reader may see, where a workflow or party mode narrows it down."""
+    """The memories that a reader may see, where a workflow or party mode limits them."""
 
     hints: tuple[str, ...] = ()
     conditions: tuple[Sql, ...] = ()

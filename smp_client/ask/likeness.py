@@ -33,7 +33,7 @@ _SIMILAR = 3
 
 
 class Said(NamedTuple):
-    """What is compared of a text."""
+    """The features of a text that are compared."""
 
     plain: str  # in lower case, with single blanks and no punctuation around its words
     exact: frozenset[str]  # words with a digit, which name one thing and no other

@@ -30,7 +30,7 @@ _ID = re.compile("|".join(rf"{kind.prefix}-\d+" for kind in (*SESSION_KINDS, *GL
 
 
 class Asked(Protocol):
-    """Whoever can be asked: `_asker` answers, for the sessions that are meant."""
+    """An object that answers questions: its `_asker` answers for its own sessions."""
 
     def _asker(self) -> Asker: ...
 

@@ -55,7 +55,7 @@ _PARTLESS = ("timestamp", "priority", "decay.priority")
 
 
 class _Mistake(Exception):
-    """What is wrong with a part of a specification; its place is for the catcher to say."""
+    """A problem with a part of a specification. The catcher adds the place of the part."""
 
 
 Values = Sequence[Any]  # of a field of one memory, a list as one of them

@@ -41,7 +41,7 @@ _SHAPES: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 
 class Read(NamedTuple):
-    """One entry of a source, or the reason why there is none, with its file and line."""
+    """An entry of a source with its file and line, or the problem of an unreadable entry."""
 
     where: str
     entry: Entry | None

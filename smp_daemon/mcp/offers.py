@@ -1,4 +1,4 @@
-"""What a person can attach by its address (resources), or ask for by name (prompts)."""
+"""Resources, which a person attaches by their address, and prompts, which have names."""
 
 from __future__ import annotations
 
