@@ -210,7 +210,7 @@ class _Choice:
         condition, given = where(self._view, want)
         keys: list[int] = []
         for order in ("m.at", "m.importance DESC, m.accesses DESC, m.at"):
-            asked = f"SELECT m.key FROM memories m WHERE {condition}"  # noqa: S608  # values are bound
+            asked = f"SELECT m.key FROM memories m WHERE {condition}"
             asked += f" ORDER BY {order} DESC LIMIT ?"
             rows = self._view.index.connection.execute(asked, (*given, 2 * self._limit))
             keys += [key for (key,) in rows]
