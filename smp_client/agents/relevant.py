@@ -67,7 +67,7 @@ def about(view: View, want: Wanted, types: Sequence[str], topic: Topic | None = 
     if topic is None:
         return find(view, want)
     # Keys are numbers, so they may stand in the text.
-    is_untagged = f"m.key NOT IN (SELECT value FROM json_each('{topic.tagged}'))"  # noqa: S608
+    is_untagged = f"m.key NOT IN (SELECT value FROM json_each('{topic.tagged}'))"
     order = want.order or f"{is_untagged}, score DESC, {NEWEST}"
     return find(view, want.also(topic.condition())._replace(order=order, has_keys=True))
 
@@ -91,7 +91,7 @@ def preferences(
     """
     named = Wanted((one_of("m.type", ["preference"]), Sql(f"{_PROJECTS} IS NOT NULL")))
     condition, given = where(view, named)
-    asked = f"SELECT m.key, json_quote({_PROJECTS}) FROM memories m WHERE {condition}"  # noqa: S608
+    asked = f"SELECT m.key, json_quote({_PROJECTS}) FROM memories m WHERE {condition}"
     rows = view.index.connection.execute(asked, given)
     others = [key for key, projects in rows if not _applies(json.loads(projects), project)]
     want = want.also(Sql("m.key NOT IN (SELECT value FROM json_each(?))", (json.dumps(others),)))
