@@ -63,12 +63,16 @@ def note(
     tree: Tree, session: str, memories: Sequence[Holding], deleted_at: str, now: datetime
 ) -> None:
     """Add memories of a session, or with none of them the session whole, durably and once."""
+
+    def key(entry: Mapping[str, Value]) -> tuple[str, ...]:
+        return tuple(str(entry.get(name)) for name in ("session", "deleted_at", "id", "file"))
+
     about: dict[str, Value] = {"session": session, "deleted_at": deleted_at}
     entries = [{**about, **_described(one)} for one in memories] or [about]
-    known = [{**entry, "purged_at": None} for entry in _load(tree)]
+    known = {key(entry) for entry in _load(tree)}
     text = ""
     for entry in entries:
-        if {**entry, "purged_at": None} not in known:
+        if key(entry) not in known:
             lines = render_entries({**entry, "purged_at": render_time(now)}, 4)
             text += "".join(f"{line}\n" for line in [f"  - {lines[0].lstrip()}", *lines[1:]])
     if text:

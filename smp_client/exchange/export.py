@@ -56,7 +56,6 @@ class Selected(TypedDict, total=False):
     wanted: Wanted | None
     transform: Transform | None
     by: str
-    advance: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class Selection:
     wanted: Wanted | None = None
     transform: Transform | None = None
     by: str = "user"
-    advance: Callable[[], object] = int  # called after each session
 
 
 # Entries.
@@ -144,7 +142,6 @@ def entries(
             if (changed := transform(entry) if transform else entry) is not None:
                 counts["entries"] += 1
                 yield changed
-        selection.advance()
     yield {"entry": "end", "entries": counts["entries"]}
 
 

@@ -285,11 +285,6 @@ class Index:
 
     # Memories.
 
-    def hashes(self, scope: str, file: str) -> set[tuple[str, str]]:
-        """Return id and hash of each memory of a file."""
-        asked = "SELECT id, hash FROM memories WHERE scope = ? AND file = ?"
-        return set(self.connection.execute(asked, (scope, file)))
-
     def doubles(self, scope: str | None = None) -> list[tuple[str, str, int]]:
         """Return the ids that several records of one file have, with the file and their number."""
         within = "WHERE scope = ?" if scope is not None else ""
