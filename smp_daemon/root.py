@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError, UnsafePath
+from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError
 from smp_client.disk.locks import holder, lock
 from smp_client.disk.policy import publish
 from smp_client.disk.scopes import has_moved, is_there
@@ -24,10 +24,9 @@ from .fullness import Fullness
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.derived import Derived
 from .ingest.drops import Drops
-from .ingest.notices import Notice
 from .ingest.report import Report
 from .ingest.unlocked_edits import UnlockedEdits
-from .ingest.watcher import Watcher
+from .ingest.watcher import Notice, Watcher
 from .jobs import Job
 from .log import FilteringBoundLogger
 
@@ -96,7 +95,6 @@ class Root:
         self.memory.create()
         self._take_lead()
         self.publish()
-        self._make_cookies()
         status = os.stat(self.path)
         self._identity = (status.st_dev, status.st_ino)
         replaced = self._open_index()
@@ -233,37 +231,18 @@ class Root:
 
     def send_canary(self, longest_s: float) -> None:
         """Send a file through the watcher. Where the last one was lost, watch and scan anew."""
-        if not self.is_there():
+        is_late = self.canary_sent < time.monotonic() - longest_s
+        if not self.is_there() or (self.canary and not is_late):
             return
-        tree, is_late = self.memory.tree, self.canary_sent < time.monotonic() - longest_s
-        is_lost = bool(self.canary) and is_late
+        tree = self.memory.tree
         try:
-            if self._make_cookies():
-                reason = "a link or a file stood in the place of the directory"
-                self.log.warning("requests replaced", component="daemon", file=COOKIES,
-                                 reason=reason)  # fmt: skip
-                is_lost = True
-            elif is_lost:
-                tree.unlink(f"{COOKIES}/{self.canary}")
-            if is_lost:
+            if self.canary:
                 sentence = "The watcher does not report changes on the disk; scanning instead."
                 self.problems["canary"] = sentence
                 self.watcher.restart()
                 self.note(EVERYTHING)
-            if is_lost or not self.canary:
-                self.canary, self.canary_sent = f"canary-{uuid.uuid4().hex}", time.monotonic()
-                tree.write_new(f"{COOKIES}/{self.canary}", b"", durable=False)
+                tree.unlink(f"{COOKIES}/{self.canary}")
+            self.canary, self.canary_sent = f"canary-{uuid.uuid4().hex}", time.monotonic()
+            tree.write_new(f"{COOKIES}/{self.canary}", b"", durable=False)
         except (OSError, SMPError) as error:
             self.problems["canary"] = f"No canary can be sent: {error}"
-
-    def _make_cookies(self) -> bool:
-        """Make the directory of requests. Return whether a link or a file was in its place."""
-        tree = self.memory.tree
-        tree.make_directory(COOKIES)
-        try:
-            tree.list(COOKIES)
-        except UnsafePath:
-            tree.unlink(COOKIES)
-            tree.make_directory(COOKIES)
-            return True
-        return False

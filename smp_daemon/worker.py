@@ -22,7 +22,7 @@ from smp_client.redaction.redact import harmless
 from .config.settings import Configuration
 from .ingest import indexer
 from .ingest.debounce import EVERYTHING
-from .ingest.notices import Changed, Cookie, Lost, Notice
+from .ingest.watcher import Changed, Cookie, Lost, Notice
 from .jobs import Job, Stopping
 from .log import FilteringBoundLogger, ms_since
 from .maintenance import JOBS, REBUILD, SCAN, SCRUB, TIDY, Maintenance

@@ -197,7 +197,7 @@ def test_the_text_layer_is_pure(path: Path) -> None:
 # Imports that stand inside functions, by the reason: then the target is loaded with its first use.
 LATE = {
     "it is of an extra": ("numpy", "safetensors.numpy", "tokenizers"),
-    "a system may lack it": ("watchdog", "watchdog.observers", "watchdog.observers.inotify_c"),
+    "a system may lack it": ("watchdog.observers.inotify_c",),
     "it takes long to load, and most processes do without": (
         "ctypes", "difflib", "filelock", "hashlib", "importlib", "random", "regex", "yaml",
         "smp_client.redaction.personal", "smp_client.redaction.secrets", "smp_daemon.schedule",

@@ -2,7 +2,7 @@
 
 Notices are hints, and the receiver's scan is the truth. A change is reported, or Lost is. A cookie
 is reported after all changes before it. Where watching is impossible, polling takes its place, and
-`check` says why.
+`check` says why. macOS is always polled.
 
 On Linux this uses watchdog's reader of inotify and not its observers (measured with 7.1.0). An
 observer has a queue for each watched place, so a cookie overtakes the writes before it. It holds
@@ -20,19 +20,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smp_client import UnsafePath
 from smp_client.disk.tree import DEEPEST, Tree
-from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, DELETED, GLOBAL
-
-from .notices import Cookie, Notice, Outbox
-from .polling import POLLING, Polling, remote_filesystem
+from smp_client.model.layout import ACCESS_LOG, ACTIVE, ARCHIVED, COOKIES, DELETED, GLOBAL
 
 if TYPE_CHECKING:
-    from watchdog.events import FileSystemEvent
     from watchdog.observers.inotify_c import InotifyEvent, WatchDescriptor
 
+POLLING = "polling"
+COOKIE_EVERY_S = 0.1  # between two looks of polling for cookies
 STOP_S = 2.0
 RETRY_S = 10.0  # between two tries to watch a tree
 
@@ -52,16 +52,48 @@ _NOT_WATCHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
 
 
-def _identities(root: Path) -> dict[str, tuple[int, int] | None]:
-    """Return which directories stand at the watched places now."""
-    found: dict[str, tuple[int, int] | None] = {}
-    for place in _PLACES:
+@dataclass(frozen=True)
+class Changed:
+    """A file at this path, relative to the root, or any file below this directory has changed."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Cookie:
+    """A file stands in `.smp/cookies/`. Every change before it was reported before it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Changes may have gone unreported: only a scan of the whole tree finds them."""
+
+    reason: str
+
+
+Notice = Changed | Cookie | Lost
+
+
+@dataclass(frozen=True)
+class Outbox:
+    tree: Tree
+    report: Callable[[Notice], None]
+
+    def lost(self, reason: str) -> None:
+        """Report Lost, then the cookies that are there: their events may be among the lost."""
+        # Listed first: the receiver's scan may come too early for the write before a later cookie.
+        names = self.cookies()
+        self.report(Lost(reason))
+        for name in names:
+            self.report(Cookie(name))
+
+    def cookies(self) -> list[str]:
         try:
-            status = os.stat(f"{root}/{place}", follow_symlinks=False)
-            found[place] = (status.st_dev, status.st_ino)
-        except OSError:
-            found[place] = None
-    return found
+            return sorted(self.tree.sizes(COOKIES))  # plain files only, no directories
+        except (OSError, UnsafePath):
+            return []  # the root is out of reach, which the daemon notices by itself
 
 
 class Inotify:
@@ -76,14 +108,13 @@ class Inotify:
         from watchdog.observers.inotify_c import CallbackId, InotifyFD, Mask
 
         self._root, self._outbox = root, outbox
-        self._trouble: str | None = None
+        self._trouble = ""
         self._stopping = False
         self._watches: dict[WatchDescriptor, tuple[str, CallbackId]] = {}
         self._numbers = map(CallbackId, itertools.count())
         self._masks = {place: Mask(_CHANGES | _MOVE_SELF) for place in _PLACES}
         self._masks[COOKIES] = Mask(_ARRIVALS | _MOVE_SELF)
         self._below = Mask(_CHANGES)
-        self._identities = _identities(root)
         self._reader = InotifyFD()
         self.start = self._reader.start
         try:
@@ -101,13 +132,9 @@ class Inotify:
         if self._reader.ident is not None:
             self._reader.join(within_s)
 
-    def trouble(self) -> str | None:
-        if self._trouble:
-            return self._trouble
-        if not self._reader.is_alive():
-            return "the thread that reads the events has died"
-        is_same = _identities(self._root) == self._identities
-        return None if is_same else "a watched directory was removed or replaced"
+    def trouble(self) -> str:
+        dead = "" if self._reader.is_alive() else "the thread that reads the events has died"
+        return self._trouble or dead
 
     # Watchdog's reader calls these. An exception would end its thread.
 
@@ -157,11 +184,12 @@ class Inotify:
                 watches = self._watches.items()
                 self._remove([wd for wd, (old, _) in watches if f"{old}/".startswith(below)])
         # Last: a file in a new directory is watched by now, or there when the receiver looks.
-        self._outbox.changed(path)
+        # Every reader of a memory appends to the access log, and no index depends on it.
+        if name != ACCESS_LOG:
+            self._outbox.report(Changed(path))
 
     def _cover_places(self) -> set[WatchDescriptor]:
-        places = [place for place in _PLACES if self._identities[place] is not None]
-        return {wd for place in places for wd in self._cover(place)}
+        return {wd for place in _PLACES for wd in self._cover(place)}
 
     def _cover(self, top: str) -> set[WatchDescriptor]:
         """Watch a directory, in a recursive place with all below it; each before it is listed."""
@@ -205,57 +233,37 @@ class Inotify:
         self._outbox.lost(reason)
 
 
-class Observed:
-    """A watchdog observer on the whole root, for macOS, where one stream keeps the order."""
+class Polling:
+    """Report Lost at regular times, and at once when a cookie appears."""
 
-    mode = "fsevents"
+    mode = POLLING
 
-    def __init__(self, root: Path, outbox: Outbox) -> None:
-        from watchdog import events
-        from watchdog.observers import Observer
-
-        self._root, self._outbox = root, outbox
-        self._top = f"{root.resolve()}/"
-        self._go = threading.Event()
-        self.start = self._go.set
-        self._stopping = False
-        self._identities = _identities(root)
-        self._observer = Observer()
-        handler = events.FileSystemEventHandler()
-        handler.dispatch = self._dispatch  # type: ignore[method-assign]
-        self._observer.schedule(handler, self._top, recursive=True, event_filter=[
-            events.FileCreatedEvent, events.FileModifiedEvent, events.FileMovedEvent,
-            events.FileDeletedEvent, events.DirCreatedEvent, events.DirMovedEvent,
-            events.DirDeletedEvent,
-        ])  # fmt: skip
-        self._observer.start()
+    def __init__(self, outbox: Outbox, every_s: float) -> None:
+        self._outbox = outbox
+        self._every_s = every_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="smp-polling", daemon=True)
+        self.start = self._thread.start
 
     def stop(self, within_s: float) -> None:
-        self._stopping = True
-        self._go.set()
-        self._observer.stop()
-        self._observer.join(within_s)
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(within_s)
 
-    def trouble(self) -> str | None:
-        if not all(thread.is_alive() for thread in (self._observer, *self._observer.emitters)):
-            return "a thread that reads the events has died"
-        is_same = _identities(self._root) == self._identities
-        return None if is_same else "a watched directory was removed or replaced"
+    def trouble(self) -> str:
+        return "" if self._thread.is_alive() else "the polling thread has died"
 
-    def _dispatch(self, event: FileSystemEvent) -> None:
-        self._go.wait()
-        paths: list[bytes | str] = [event.src_path, event.dest_path]
-        for path in [path for path in paths if path and not self._stopping]:
-            inside = os.fsdecode(path).removeprefix(self._top)
-            above, _, name = inside.rpartition("/")
-            appeared = path == event.dest_path or event.event_type in ("created", "modified")
-            if above == COOKIES and appeared:
-                self._outbox.report(Cookie(name))
-            elif above in _FLAT or above.partition("/")[0] in _RECURSIVE:
-                self._outbox.changed(inside)
+    def _run(self) -> None:
+        due, known = time.monotonic() + self._every_s, set[str]()
+        while not self._stopping.wait(min(COOKIE_EVERY_S, self._every_s)):
+            cookies = set(self._outbox.cookies())
+            if time.monotonic() >= due or cookies - known:
+                self._outbox.lost(POLLING)
+                due = time.monotonic() + self._every_s
+            known = cookies
 
 
-Source = Inotify | Observed | Polling
+Source = Inotify | Polling
 
 
 class Watcher:
@@ -273,7 +281,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._try_at = 0.0
         self._source: Source | None = None
-        self._why = ""
+        self._why = ""  # changes are polled although they should be watched
 
     @property
     def mode(self) -> str:
@@ -307,17 +315,17 @@ class Watcher:
             if self._source is None:
                 return "The watcher is stopped."
             trouble = self._source.trouble()
-            if trouble or (self._source.mode == POLLING and self._clock() >= self._try_at):
+            if trouble or (self._why and self._clock() >= self._try_at):
                 self._replace(self._source, trouble)
             every = f"{self._polling_s:g} s instead of being watched: {self._why}."
-            return f"Changes are looked for every {every}" if self.mode == POLLING else ""
+            return f"Changes are looked for every {every}" if self._why else ""
 
-    def _replace(self, old: Source, trouble: str | None) -> None:
+    def _replace(self, old: Source, trouble: str) -> None:
         if trouble:
             # Before its successor is armed, because both count towards the limit of watches.
             old.stop(STOP_S)
         new = self._arm(trouble or self._why)
-        if new is None and old.mode == POLLING and not trouble:
+        if new is None and not trouble:
             return
         old.stop(STOP_S)
         self._source = new or Polling(self._outbox, self._polling_s)
@@ -335,13 +343,23 @@ class Watcher:
             if not (self._root / ACTIVE).is_dir():
                 # Nothing may be made in the empty mount point of a disk that is gone.
                 raise OSError(f"{self._root / ACTIVE} is missing")
-            Tree(self._root).make_directory(COOKIES)
-            if sys.platform == "darwin":
-                return Observed(self._root, self._outbox)
-            if kind := remote_filesystem(self._root):
-                reason = f"is on {kind}, which does not announce what others change"
-                raise OSError(f"{self._root} {reason}")
-            return Inotify(self._root, self._outbox)
+            _make_places(self._outbox.tree)
+            if sys.platform == "linux":
+                source: Source = Inotify(self._root, self._outbox)
+            else:
+                source = Polling(self._outbox, self._polling_s)
         except Exception as error:  # also what another release of watchdog may bring
             self._why = str(error)
             return None
+        self._why = ""
+        return source
+
+
+def _make_places(tree: Tree) -> None:
+    for place in _PLACES:
+        tree.make_directory(place)
+    try:
+        tree.list(COOKIES)
+    except UnsafePath:  # a link or a file, as a cloned repository may bring it
+        tree.unlink(COOKIES)
+        tree.make_directory(COOKIES)
