@@ -84,11 +84,6 @@ class Transaction(Writer):
         self._note("replace", kind.file, str(old["id"]))
         self._changed.setdefault(kind.file, {})[str(old["id"])] = (hash_of(old), dict(new))
 
-    def replace_file(self, file: str, before: bytes, content: bytes) -> None:
-        """Replace the content of a file that is no list of records, if it still is this."""
-        self._note("replace", file, "")
-        self._whole[file] = (before, content)
-
     def rollback(self) -> None:
         """Drop everything; nothing has been written yet."""
         self.is_active = False

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parent.parent
-CLIENT_MAY_IMPORT = {"yaml", "filelock", "regex", "smp_client", "numpy", "safetensors", "tokenizers"}
+CLIENT_MAY_IMPORT = {"yaml", "filelock", "smp_client", "numpy", "safetensors", "tokenizers"}
 # Module that is the only user of a package, by package.
 ONLY_USER = {"watchdog": "smp_daemon/ingest/watcher.py", "apscheduler": "smp_daemon/schedule.py", "structlog": "smp_daemon/log.py",
-             "regex": "smp_client/redaction/redact.py", "numpy": "smp_client/index/meaning.py",
+             "numpy": "smp_client/index/meaning.py",
              "safetensors": "smp_client/index/meaning.py", "tokenizers": "smp_client/index/meaning.py"}  # fmt: skip
 
 
@@ -104,10 +104,10 @@ def test_a_program_starts_without_the_packages_that_take_long_to_load(tmp_path: 
 
     code = (
         "import sys; from smp_client import Memory;"
-        "slow = {'filelock', 'hashlib', 'inspect', 'regex', 'sqlite3', 'tarfile', 'yaml'};"
+        "slow = {'filelock', 'hashlib', 'inspect', 'sqlite3', 'tarfile', 'yaml'};"
         "assert not slow & {*sys.modules}, slow & {*sys.modules};"
         "memory = Memory('sessions'); memory.create(); memory.search('x');"
-        "slow = {'regex', 'tarfile', 'yaml'};"
+        "slow = {'tarfile', 'yaml'};"
         "assert not slow & {*sys.modules}, slow & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
@@ -199,7 +199,7 @@ LATE = {
     "it is of an extra": ("numpy", "safetensors.numpy", "tokenizers"),
     "a system may lack it": ("watchdog.observers.inotify_c",),
     "it takes long to load, and most processes do without": (
-        "ctypes", "difflib", "filelock", "hashlib", "importlib", "random", "regex", "yaml",
+        "ctypes", "difflib", "filelock", "hashlib", "importlib", "random", "yaml",
         "smp_client.redaction.personal", "smp_client.redaction.secrets", "smp_daemon.schedule",
         "smp_client.disk.bundle", "smp_client.disk.tombstones",
     ),

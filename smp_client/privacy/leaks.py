@@ -3,8 +3,7 @@
 The library writes no secrets, so every secret in the index is a leak. The index keeps the kinds
 that were found in each memory. A memory that changes is new to the index and is searched again.
 
-`redact` redacts the leaks of a file by a transaction. The old version of the file goes when nobody
-has it open, and the index is scrubbed.
+`redact` redacts the leaks of a file, and scrubs the index.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..change.change import Change, Request, apply
 from ..change.places import id_of_file
 from ..disk import audit
 from ..disk.scopes import ARTIFACTS, is_archived, kinds_of
@@ -26,6 +27,7 @@ from ..model.layout import GLOBAL
 from ..redaction.redact import FIELD, Redaction, SecretKey, with_counts
 from ..redaction.secrets import SECRET_KINDS
 from ..text.edits import located as spans_of
+from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, render_entries
 from ..text.version import top_of
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from ..disk.scope import Scope
     from ..index.database import Index
     from ..memory import Memory
-    from ..transaction import Transaction
 
 _ROUND, _ROUND_S = 1000, 1.0  # memories, and seconds of processor time: then others have their turn
 _SETTING = "redaction"  # in the index: the kinds that were searched for
@@ -44,7 +45,6 @@ _NOTE_MEMORY = "UPDATE memories SET secrets = ? WHERE key = ?"
 _NOTE_SESSION = "UPDATE sessions SET secrets = ? WHERE scope = ?"
 # Fields that identify a memory. A secret in them can only be reported.
 _FIXED = ("id", "turn", "timestamp", "agent_id", "session_id", "version")
-_IMPATIENT = {"lock_timeout_s": 0.2}
 
 
 def look(index: Index, redaction: Redaction) -> Iterator[int]:
@@ -80,91 +80,70 @@ def forget(index: Index) -> None:
 
 
 class Redacted(NamedTuple):
-    """`left` names places that may still hold the secrets; `refused` memories have a secret key."""
+    """The memories that were redacted, and places that may still hold their secrets."""
 
+    ids: list[str]
     left: list[str]
-    refused: tuple[str, ...]
 
 
-class Target(NamedTuple):
-    """Memories in one file of a scope. A file that is one memory is redacted as a whole."""
+def redact(memory: Memory, name: str, file: str, ids: Collection[str], by: str) -> Redacted:
+    """Redact the secrets in memories of a file by one change. Without ids, redact the whole file.
 
-    scope: str
-    file: str
-    ids: Collection[str]
-
-
-def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Redacted:
-    """Redact the secrets in memories of a file, all in one transaction.
-
-    Raise Conflict where nothing could be redacted, or another writer changed the file meanwhile.
-    Raise CorruptionDetected where it is unreadable, SecretKey where each has a secret as a key.
+    A memory with a secret as a key stays. Raise Conflict where nothing could be redacted, or
+    another writer changed the file meanwhile.
     """
-    name, file, ids = target
     if is_archived(name):
         problem = f"{name} is archived, and an archive is never redacted."
         raise Conflict(problem, advice="Restore the session with smp unarchive.")
     # A writer that has locked its file must not keep everybody else waiting.
-    is_session = name != GLOBAL
-    session = memory._session(name).with_options(**_IMPATIENT) if is_session else None
-    files = session or memory.everywhere
-    with files.scope.undisturbed("redacting"):
-        transaction = files.transaction()
-        refused: dict[str, SecretKey] = {}
-        kinds = _collect(transaction, files.scope, target, redaction, refused)
+    session = None if name == GLOBAL else memory._session(name).with_options(lock_timeout_s=0.2)
+    scope = (session or memory.everywhere).scope
+    with scope.undisturbed("redacting"):
+        kinds: Counter[str] = Counter()
+        changes = list(_changes(scope, file, ids, kinds))
         if not kinds:
-            transaction.rollback()
-            for error in refused.values():
-                raise error
             problem = f"No secret in {file} of {name} could be redacted."
             raise Conflict(problem, advice="Remove it by hand, or delete the memory.")
-        # Before the commit and after: a crash between must leave no word in the index.
-        ask_for_scrub(memory, name if is_session else "")
-        done = sorted(memory_id for memory_id in ids if memory_id not in refused)
-        facts: dict[str, Any] = {"session": name, "count": len(done) or 1, "file": file}
+        # Before the change and after: a crash between must leave no word in the index.
+        ask_for_scrub(memory, name if session else "")
+        done = sorted(change.id for change in changes if change.id)
+        facts: dict[str, Any] = {"session": name, "count": len(changes), "file": file}
         facts |= {"ids": done, "kinds": dict(kinds)}
-        with audit.noted(files.scope.tree, "redact", clock=memory.options.clock, by=by, **facts):
-            transaction.commit()
-        ask_for_scrub(memory, name if is_session else "")
-    return Redacted(scrub_index(memory), tuple(refused))
+        with audit.noted(scope.tree, "redact", clock=memory.options.clock, by=by, **facts):
+            apply(scope, Request(changes, doing="redacting"))
+        ask_for_scrub(memory, name if session else "")
+    return Redacted(done, scrub_index(memory))
 
 
-def _collect(
-    transaction: Transaction, scope: Scope, target: Target, redaction: Redaction,
-    refused: dict[str, SecretKey],
-) -> Counter[str]:  # fmt: skip
-    """Put the redacted memories into the transaction. Return the kinds that were redacted."""
-    file, content = target.file, scope.read(target.file)
-    kinds: Counter[str] = Counter()
+def _changes(
+    scope: Scope, file: str, ids: Collection[str], kinds: Counter[str]
+) -> Iterator[Change]:
+    """Yield the changes that redact memories of a file, and count the kinds."""
+    content = scope.read(file)
     if kind := kinds_of(scope.name).get(file):
-        for memory_id, located in spans_of(kind, content, target.ids).items():
-            try:
-                new, redacted = _clean(located.value, redaction)
-            except SecretKey as error:
-                refused[memory_id] = error
-                continue
-            if redacted:
-                kinds += redacted
-                new = with_counts(new, located.value.get(FIELD), redacted)
-                transaction.replace(kind, located.value, new)
-        return kinds
+        for memory_id, found in spans_of(kind, content, ids).items():
+            with suppress(SecretKey):
+                new, redacted = _clean(found.value)
+                kinds.update(redacted)
+                if redacted:
+                    new = with_counts(new, found.value.get(FIELD), redacted)
+                    yield Change(file, memory_id, hash_of(found.value), new)
+        return
     if "\ufffd" in content.decode("utf-8", "replace"):
         raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.")
 
     def text_of(text: str) -> str:
-        text, redacted = redaction.redacted_text(text)
+        text, redacted = Redaction().redacted_text(text)
         kinds.update(redacted)
         return text
 
     def fields_of(fields: dict[str, Value]) -> dict[str, Value]:
-        new, redacted = _clean(fields, redaction)
+        new, redacted = _clean(fields)
         kinds.update(redacted)
         return with_counts(new, fields.get(FIELD), kinds) if kinds else new
 
     after = changed_file(file, content, fields_of, text_of)
-    if kinds:
-        transaction.replace_file(file, content, after)
-    return kinds
+    yield Change(file, id_of_file(file) if ids else "", hash_of_bytes(content), after)
 
 
 def changed_file(
@@ -187,10 +166,10 @@ def changed_file(
     return replace_parts(content, top, parts, file) if parts else content
 
 
-def _clean(value: dict[str, Value], redaction: Redaction) -> tuple[dict[str, Value], Counter[str]]:
+def _clean(value: dict[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
     """Return the fields without secrets. Fields that identify a memory stay."""
     rest = {name: item for name, item in value.items() if name not in _FIXED}
-    clean, kinds = redaction.redacted_value(rest)
+    clean, kinds = Redaction().redacted_value(rest)
     return {name: clean.get(name, item) for name, item in value.items()}, kinds
 
 

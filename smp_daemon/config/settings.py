@@ -104,8 +104,7 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
     ("redaction.personal", _REDACTION.personal, _PERSONAL,
      "Which personal data are redacted as well."),
     ("redaction.patterns", {}, value_type.PATTERNS,
-     "Further secrets, by a name for their kind. Every text is searched for them: a slow"
-     " pattern slows all."),
+     "Further secrets, by a name for their kind: badge: 'ACME-######'."),
     ("redaction.unlocked_edits", _REDACTION.unlocked_edits, one_of(*UNLOCKED),
      "Whether the daemon reports secrets that came in past the library, as by an editor, or"
      " redacts them in their file. Personal data and own patterns are only reported there."),

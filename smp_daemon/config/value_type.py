@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smp_client.model.priority import Rule
-from smp_client.redaction.redact import PATTERNS_CAP, problem_of
+from smp_client.redaction.redact import PATTERN, PATTERNS_CAP, problem_of
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,7 @@ DECAY_RULE = _fitting(
     _decay_rule,
 )
 PATTERNS = _fitting(
-    f"a mapping of at most {PATTERNS_CAP} names (small letters, digits and _),"
-    " each to a regular expression of Python",
+    f"a mapping of at most {PATTERNS_CAP} names (small letters, digits and _), each to {PATTERN}",
     lambda value: isinstance(value, dict) and len(value) <= PATTERNS_CAP,
     _patterns,
 )

@@ -17,7 +17,6 @@ from smp_client.disk.scopes import directory_of, is_archived
 from smp_client.index import exposures
 from smp_client.index.exposures import Spotted
 from smp_client.privacy import leaks
-from smp_client.privacy.leaks import Target, redact
 from smp_client.redaction.redact import Redaction, harmless
 
 if TYPE_CHECKING:
@@ -83,14 +82,14 @@ class UnlockedEdits:
         log = root.log.bind(component="privacy", session_id=scope, file=file)
         ids = [secret.id for secret in secrets if secret.id]
         try:
-            left, refused = redact(root.memory, Target(scope, file, ids), Redaction(), BY)
+            ids, left = leaks.redact(root.memory, scope, file, ids, BY)
         except (OSError, SMPError) as error:
             # A retry may succeed: another writer holds the lock, or has just changed the file.
             self._report(secrets)
             log.warning("secret stays", reason=harmless(str(error)))
             return
-        self._report(secret for secret in secrets if secret.id in refused)
-        done = [secret for secret in secrets if secret.id not in refused]
+        self._report(secret for secret in secrets if secret.id and secret.id not in ids)
+        done = [secret for secret in secrets if not secret.id or secret.id in ids]
         kinds = sum((Counter(dict(secret.kinds)) for secret in done), Counter[str]())
         log.info("redacted", memories=[harmless(secret.id) for secret in done if secret.id],
                  kinds=dict(kinds), left=left)  # fmt: skip

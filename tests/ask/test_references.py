@@ -13,8 +13,8 @@ from smp_client.change.references import taken_by_hand
 from smp_client.index.database import Index
 from smp_client.index.take_in import outdated, refresh
 from smp_client.passes.check import check
-from smp_client.privacy.leaks import Target, redact
-from smp_client.redaction.redact import OFF, Redaction
+from smp_client.privacy.leaks import redact
+from smp_client.redaction.redact import OFF
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -126,7 +126,7 @@ def test_what_smp_takes_out_itself_is_not_told_as_taken_away(memory: Memory, ses
     session.with_options(redaction=OFF).record_finding("mail jane@example.com, password: hunter2trustno1", discovered_by="jane",
                                                        severity="low")  # fmt: skip
     assert taken_away(memory, index) == []
-    redact(memory, Target("s1", "findings.yaml", ["FIND-005"]), Redaction(), "test")
+    redact(memory, "s1", "findings.yaml", ["FIND-005"], "test")
     session.anonymize(names=["jane"])
     assert taken_away(memory, index) == []
     memory.delete_session("s1", reason="test")

@@ -165,7 +165,7 @@ lifecycle: {idle_after_hours: 1, decaying_after_days: 2, archive_after_days: 3.5
 compaction: {automatic: false, gentle_at_pct: 50}
 retention: {deleted_days: 7, conversation_days: 90, findings_days: 365}
 decay: {finding: [1, 24h, 0, 0.5], age_rate: 0}
-redaction: {personal: [email], patterns: {badge: "B-[0-9]+"}}
+redaction: {personal: [email], patterns: {badge: "B-##"}}
 """
     options = Memory(tmp_path, **load(written(tmp_path / "smp.yaml", text)).upkeep).options
     assert options.thresholds == Thresholds(1, 2, 3.5)

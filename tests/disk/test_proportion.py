@@ -19,8 +19,7 @@ from smp_client import Memory, Session
 from smp_client.index import database as index
 from smp_client.model.record import kind_of_file
 from smp_client.passes.check import check
-from smp_client.privacy.leaks import Target, redact
-from smp_client.redaction.redact import Redaction
+from smp_client.privacy.leaks import redact
 from smp_client.text.format import format_of
 from smp_daemon.ingest.inbox import take_in
 
@@ -227,7 +226,7 @@ def test_secrets_of_an_edited_file_are_taken_out(trees: Callable[[], Session]) -
     def make(size: int) -> Work:
         memory = with_file(trees(), "findings.yaml", YAML["secrets"](size))
         ids = [f"FIND-{number:03d}" for number in range(1, size + 1)]
-        return lambda: redact(memory, Target("s1", "findings.yaml", ids), Redaction(), "daemon")
+        return lambda: redact(memory, "s1", "findings.yaml", ids, "daemon")
 
     require_proportion(make, 100)
 

@@ -10,16 +10,13 @@ import pytest
 from daemons import Daemon, running, wait_until
 from derived_rows import contents
 
-from smp_client import Memory, Redaction, TookTooLong
+from smp_client import Memory, TookTooLong
 from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
 from smp_client.model.deadline import deadline, interruptible, step
 from smp_client.model.record import Kind
-from smp_client.redaction import redact
 from smp_daemon.jobs import Stopping
-
-SLOW = "(a|aa)+$"
 
 
 def test_work_is_given_up_when_its_time_is_over() -> None:
@@ -131,19 +128,3 @@ def test_an_error_that_nobody_thought_of_costs_one_file(
         patch.setattr(indexing, "_entry_of", broken)
         assert [record.id for record in memory.search("oauth")] == ["DEC-001"]
         assert ["a bug" in problem for problem in index_problems(memory)] == [True]
-
-
-def test_an_own_pattern_that_hangs_is_given_up(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is written that was not searched. Later texts are."""
-    monkeypatch.setattr(redact, "LIMIT_S", 0.05)
-    memory = Memory(memory.root, redaction=Redaction(patterns=(("bad", SLOW),)))
-    session = memory.create_session(id="s1")
-    with pytest.raises(TookTooLong, match="'bad'"):
-        session.record_decision("a" * 60 + "!", made_by="b")
-    assert session.records("decision") == []
-    session.record_decision("Use OAuth", made_by="b")
-    assert Redaction(patterns=(("bad", SLOW),)).spotted({"decision": "a" * 60 + "!"}) == {
-        "not_searched": 1
-    }
