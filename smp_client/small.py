@@ -12,31 +12,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .ask.argument import require_text
 from .memory import Memory
 from .model.errors import Conflict, Invalid, SessionNotFound, SessionPutAway
-from .model.record import DECISION, FINDING, PREFERENCE, TURN, Record
+from .model.record import DECISION, FINDING, PREFERENCE, TURN, Kind, Record
 
-_KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE}
-_TYPES = {kind.type: type for type, kind in _KINDS.items()}
-# By type: the small layout's name of a field, and SMP's name.
-_NAMES: dict[str, dict[str, str]] = {
-    "conversation": {"role": "speaker"},
-    "decision": {"by": "made_by"},
-    "finding": {"issue": "finding", "by": "discovered_by"},
-    "preference": {"key": "topic", "value": "preference", "by": "created_by"},
-}
-# Fields that a record must have and the small layout does not require.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "conversation": {"type": "message"},
-    "decision": {"made_by": "unknown"},
-    "finding": {"discovered_by": "unknown", "severity": "medium"},
-    "preference": {"confidence": "explicit"},
-}
+# By type: the kind, SMP's names for the small layout's, and fields that SMP requires.
+_KINDS: dict[str, tuple[Kind, dict[str, str], dict[str, Any]]] = {
+    "conversation": (TURN, {"role": "speaker"}, {"type": "message"}),
+    "decision": (DECISION, {"by": "made_by"}, {"made_by": "unknown"}),
+    "finding": (FINDING, {"issue": "finding", "by": "discovered_by"},
+                {"discovered_by": "unknown", "severity": "medium"}),
+    "preference": (PREFERENCE, {"key": "topic", "value": "preference", "by": "created_by"},
+                   {"confidence": "explicit"}),
+}  # fmt: skip
+_TYPES = {kind.type: type for type, (kind, _, _) in _KINDS.items()}
+_UNKNOWN = f"a memory is one of {', '.join(_KINDS)}"
 
 
 class SessionMemory:
@@ -57,36 +51,34 @@ class SessionMemory:
     def add(self, type: str, data: Mapping[str, Any]) -> str:
         """Add a memory and return its id."""
         if type not in _KINDS or not isinstance(data, Mapping):
-            raise Invalid([f"a memory is one of {', '.join(_KINDS)}, and its data are a mapping"])
-        fields = {_NAMES[type].get(name, name): value for name, value in data.items()}
+            raise Invalid([f"{_UNKNOWN}, and its data are a mapping"])
+        kind, names, usual = _KINDS[type]
+        fields = {names.get(name, name): value for name, value in data.items()}
         timestamp = fields.pop("timestamp", None) or fields.pop("ts", None)
         if type == "finding":
             fields.setdefault("resolution", {"status": fields.pop("status", "open")})
         value = fields.get("preference")
-        if type == "preference" and value is not None and not isinstance(value, str):
-            # SMP's preference is a text. The value is kept beside it.
+        if value is not None and not isinstance(value, str):  # SMP's preference is a text
             fields |= {"preference": json.dumps(value, default=str), "value": value}
-        return self.session.record(_KINDS[type], {**_DEFAULTS[type], **fields}, timestamp).id
+        return self.session.record(kind, {**usual, **fields}, timestamp).id
 
     def query(
         self, type: str | None = None, topic: str | None = None, min_priority: float = 0
     ) -> list[dict[str, Any]]:
         """Return the memories of a type that mention a topic, by falling priority."""
         if type is not None and type not in _KINDS:
-            raise Invalid([f"a memory is one of {', '.join(_KINDS)}"])
+            raise Invalid([_UNKNOWN])
         words = "" if topic is None else require_text("A topic", topic).lower()
-        types = list(_TYPES) if type is None else [_KINDS[type].type]
-        records = self.session.search(
+        types = list(_TYPES) if type is None else [_KINDS[type][0].type]
+        found = self.session.search(
             types=types, sort="priority", min_priority=min_priority, limit=None
         )
-        memories = [_small(record) for record in records]
-        return [memory for memory in memories if words in str(memory["data"]).lower()]
+        return [one for one in map(_small, found) if words in str(one["data"]).lower()]
 
     def get_context(self, limit: int = 20) -> list[dict[str, Any]]:
         """Return the memories of the highest priority, at most `limit`, oldest first."""
-        records = self.session.search(types=list(_TYPES), sort="priority", limit=limit)
-        last = datetime.max.replace(tzinfo=UTC)
-        return [_small(one) for one in sorted(records, key=lambda one: one.timestamp or last)]
+        found = self.session.search(types=list(_TYPES), sort="priority", limit=limit)
+        return sorted(map(_small, found), key=lambda one: str(one["ts"]))
 
     def delete(self, memory_id: str, reason: str = "deleted through SessionMemory") -> None:
         """Delete a memory. `session.restore` restores it until its deadline."""
@@ -97,11 +89,11 @@ def _small(record: Record) -> dict[str, Any]:
     """Return the memory as the small layout has it."""
     type, data = _TYPES[record.type], dict(record.data)
     stamp, decay, _ = (data.pop(name, None) for name in ("timestamp", "decay", "id"))
-    for small, ours in _NAMES[type].items():
-        if ours in data:
-            data.setdefault(small, data[ours])
+    for name, own in _KINDS[type][1].items():
+        if own in data:
+            data.setdefault(name, data[own])
     if type == "finding" and isinstance(data.get("resolution"), dict):
         data["status"] = data["resolution"].get("status")
     access = decay.get("access_count", 0) if isinstance(decay, dict) else 0
-    shown = {"id": record.id, "type": type, "ts": stamp, "data": data}
-    return {**shown, "priority": record.priority, "access": access}
+    return {"id": record.id, "type": type, "ts": stamp, "data": data,
+            "priority": record.priority, "access": access}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,6 @@ def small(tmp_path: Path) -> SessionMemory:
     return SessionMemory("s1", tmp_path / "sessions")
 
 
-def test_the_session_is_made_where_there_is_none(tmp_path: Path) -> None:
-    """With the whole tree; and opened where there is one."""
-    one = SessionMemory("s1", tmp_path / "sessions")
-    one.add("conversation", {"role": "user", "content": "Hello"})
-    again = SessionMemory("s1", tmp_path / "sessions")
-    assert again.session_id == "s1"
-    assert [memory["data"]["content"] for memory in again.query()] == ["Hello"]
-    assert [session.id for session in Memory(tmp_path / "sessions").sessions()] == ["s1"]
-
-
 def test_a_session_that_was_archived_is_not_made_anew(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "sessions")
     memory.create_session(id="s1")
@@ -38,19 +28,14 @@ def test_a_session_that_was_archived_is_not_made_anew(tmp_path: Path) -> None:
 
 
 def test_many_may_make_the_session_at_once(tmp_path: Path) -> None:
-    """All of them have the same one."""
-    together = threading.Barrier(8)
-    ids: list[str] = []
+    """All of them have the same one, in a tree that was made for it."""
 
-    def add(number: int) -> None:
-        together.wait()
-        ids.append(SessionMemory("s1", tmp_path / "sessions").add("decision", {"decision": f"Decision {number}"}))
+    def add(number: int) -> str:
+        small = SessionMemory("s1", tmp_path / "sessions")
+        return small.add("decision", {"decision": f"Decision {number}"})
 
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        ids = threads.map(add, range(8))
     assert sorted(ids) == [f"DEC-{number:03d}" for number in range(1, 9)]
 
 

@@ -1,9 +1,8 @@
 """A session as one agent sees it: its context, its records, its own state.
 
-In party mode (see party.py) all agents share conversation, decisions, findings and preferences, and
-the state of an agent is its own. A workflow can narrow an agent down to its `memory_requirements`
-(see requirements.py). That keeps honest agents to their task; it is no wall against a program that
-opens the files.
+Party mode (party.py) makes the state of an agent its own. A workflow can narrow an agent down to
+its `memory_requirements` (requirements.py). That keeps honest agents to their task; it is no wall
+against a program that opens the files.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..ask.argument import require_text, sayable, shown
+from ..ask.argument import require_text, sayable
 from ..ask.engine import find, similar
 from ..ask.options import Answer, QueryOptions, Wanted
 from ..ask.priorities import View
 from ..disk.scopes import scopes
 from ..index.sql import Sql
-from ..index.validity import RESOLVES, SUPERSEDES
-from ..model.errors import AccessDenied, CorruptionDetected, InvalidQuery, MemoryNotFound
+from ..model.errors import AccessDenied, CorruptionDetected, MemoryNotFound
 from ..model.layout import GLOBAL, check_file_id
-from ..model.record import SESSION_KINDS, Record, check_memory_id, check_memory_name, kind_of
+from ..model.record import Record, check_memory_id
 from ..text.values import Value
 from . import relevant
 from .context import Context, Request, Rights, context_of
@@ -57,29 +55,22 @@ class AgentMemory:
     def conversation(self, turns: int = _TURNS) -> list[Record]:
         """Return the last turns, oldest first; at most as many as were granted."""
         self._require("read", "conversation")
-        if not isinstance(turns, int):
-            count = f"must be a whole number, not {shown(turns)}"
-            raise InvalidQuery(f"How many of the last turns {count}.")
         reads = self.requirements.reads if self.requirements else ()
         granted = [item for item in reads if item.kind == "conversation"]
-        most = max((int(item.value) if item.part else turns for item in granted), default=turns)
-        return self.session.turns(last=min(turns, most))
+        if granted and all(item.part for item in granted):
+            turns = min(turns, max(int(item.value) for item in granted))
+        return self.session.turns(last=turns)
 
     def relevant_decisions(
         self, topic: str | None = None, **options: Unpack[QueryOptions]
     ) -> Answer:
-        """Return decisions, those that matter most first.
-
-        Of a topic, decisions that have it as a tag stand before those that only mention it.
-        """
+        """Return decisions, those that matter most first."""
         return self._about("decisions", topic, options)
 
     def relevant_findings(
-        self,
-        topic: str | None = None,
-        unresolved_only: bool = True,
+        self, topic: str | None = None, unresolved_only: bool = True,
         **options: Unpack[QueryOptions],
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         """Return findings, the most severe first."""
         return self._about("findings", topic, options, unresolved_only=unresolved_only)
 
@@ -109,56 +100,28 @@ class AgentMemory:
 
         def question(view: View, want: Wanted) -> Answer:
             found = find(view, Wanted((called, *self._visible(view))))
-            # A record comes before a state or an artifact of the same name.
-            found.sort(key=lambda one: one.type in ("agent_state", "artifact"))
             named = found[0] if found else None
             return similar(view, want, named.text if named else memory_id_or_text, named)
 
         return self._ask(question, {"limit": _LIMIT, **options})
 
     def context(
-        self,
-        topic: str | None = None,
-        max_tokens: int | None = None,
-        task: str | None = None,
-        *,
-        project: str | None = None,
-        explain: bool = False,
-    ) -> Context:
+        self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None, *,
+        project: str | None = None, explain: bool = False,
+    ) -> Context:  # fmt: skip
         """Return the memories that this reader should know of a project, as Markdown for a prompt.
 
         The project is that of the session where none is named; `*` stands for all. See context.py.
         """
         project = self.project() if project is None else project
-        name = self.name or None
-        request = Request(project, name, task, topic, self.session.id, max_tokens, explain)
+        own, memory, name = self.session.id, self.session.memory, self.name or None
+        request = Request(project, name, task, topic, own, max_tokens, explain)
         self.session.scope.require()
-        own, memory = self.session.id, self.session.memory
         asker = memory._asker_of([own, *(scope for scope in scopes(memory) if scope != own)])
-
-        def rights(view: View) -> Rights:
-            hints = self.requirements.hints if self.requirements else ()
-            return Rights(hints, self._visible(view), self.may_read)
-
-        context = context_of(asker, request, rights)
+        hints = self.requirements.hints if self.requirements else ()
+        context = context_of(asker, request, Rights(hints, self._visible, self.may_read))
         self.session._looked_at()
         return context
-
-    def load(self) -> dict[str, list[Record]]:
-        """Return the memories that each item of `read_access` names, by the item."""
-        found: dict[str, list[Record]] = {}
-        reads = self.requirements.reads if self.requirements else ()
-        for item in reads:
-            if item.kind == "agent_states":
-                self.state_of(item.value)  # raises where it is private
-
-        def question(view: View, want: Wanted) -> Answer:
-            for item in reads:
-                found[item.text] = list(item.resolve(view, want, self.project()))
-            return Answer()
-
-        self._ask(question, {}, everywhere=True)
-        return found
 
     def project(self) -> str | None:
         """Return the name of the session's project, as its metadata have it."""
@@ -204,19 +167,6 @@ class AgentMemory:
                 raise MemoryNotFound(said, session_id=self.session.id)
         fields = {"resolved_by": self.name, **fields, "action_taken": action_taken}
         return self.session.resolve_finding(memory_id, **fields)
-
-    def relate(self, source: str, target: str, relationship: str, **fields: Any) -> Record:
-        """Relate two memories as `session.relate` does. Whoever may record the source may do so."""
-        kind = kind_of(check_memory_name(source).rpartition("/")[2], SESSION_KINDS)
-        self._require("write", kind.file.partition(".")[0] if kind else "artifacts")
-        if relationship == RESOLVES:
-            self._require("write", "findings")
-        fields = {"created_by": self.name, **fields}
-        return self.session.relate(source, target, relationship, **fields)
-
-    def supersede(self, old: str, *, by: str, **fields: Any) -> Record:
-        """Supersede a memory by another one, as `session.supersede` does."""
-        return self.relate(by, old, SUPERSEDES, **fields)
 
     def record_preference(self, preference: str, **fields: Any) -> Record:
         """Record a preference that this agent has noticed."""
@@ -293,7 +243,7 @@ class AgentMemory:
             require_text("A topic", topic)
 
         def question(view: View, want: Wanted) -> Answer:
-            about = relevant.bearing(view, topic)
+            about = None if topic is None else relevant.bearing(view, topic)
             if kind == "preferences":
                 return relevant.preferences(view, want, about, self.project())
             if kind == "findings":
@@ -318,7 +268,7 @@ class AgentMemory:
         if self.name and self.in_party():
             conditions.append(Sql("m.type <> 'agent_state' OR m.id = ?", (self.name,)))
         if self.requirements:
-            granted = [item.visible(view) for item in self.requirements.reads]
+            granted = [item.visible(view, self.session.id) for item in self.requirements.reads]
             either = Sql.joined(" OR ", [Sql(f"({one.text})", one.parameters) for one in granted])
             conditions.append(either if granted else Sql("0"))
         return tuple(conditions)

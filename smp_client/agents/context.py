@@ -3,14 +3,14 @@
 The page is about a project: all its sessions in this tree, archived ones too, and `global/`. In
 the order of worth it has the agent's own state and next steps, the preferences that apply, open
 findings by severity, decisions that still hold, learnings, and the latest turns. With a task,
-memories that match it come first in each part. Memories of other projects are there only where they
-match, and are marked. Memories that no longer hold are left out, and a thing said several times is
-one line. The layout of the page and its budget are in page.py.
+memories that match it come first in each part. Memories that no longer hold are left out, and a
+thing said several times is one line. The layout of the page and its budget are in page.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -19,14 +19,13 @@ from ..ask.argument import require_text, shown
 from ..ask.asker import Asker
 from ..ask.engine import find, of_keys, similar, where
 from ..ask.likeness import Said, likeness, said
-from ..ask.options import NEWEST, Answer, Wanted, one_of
+from ..ask.options import NEWEST, Answer, QueryOptions, Wanted, one_of
 from ..ask.priorities import View
 from ..disk.scopes import archived_scope, session_of
-from ..index.archive import AWAY
 from ..index.sql import Sql
-from ..index.validity import holds, project_of
+from ..index.validity import holds
 from ..model.errors import InvalidQuery
-from ..model.layout import GLOBAL, short_names
+from ..model.layout import GLOBAL
 from ..model.record import TURN, Record
 from ..model.severity import rank
 from ..model.times import time_of
@@ -40,8 +39,6 @@ _CHARACTERS = 400  # of the page, for each memory of a kind that is looked at
 _TURNS = 20
 _STATES = 2  # agents whose state is shown where no agent is named
 _MATCHES = 0.3  # from this score on a memory matches the task: less may be a chance word
-_MATCHES_FROM_AFAR = 0.5  # and from this one on one of another project is worth a line
-_FROM_AFAR = 3
 _ALIKE = 0.85  # of 1: from here on two memories of one kind say the same
 _COUNTED = timedelta(days=1)  # how often being shown counts as being read
 _STATE_ITSELF = ("id", "agent_id", "session_id", "last_updated", "decay", "timestamp", "redacted")
@@ -86,8 +83,11 @@ class Rights:
     """The memories that a reader may see, where a workflow or party mode limits them."""
 
     hints: tuple[str, ...] = ()
-    conditions: tuple[Sql, ...] = ()
+    visible: Callable[[View], tuple[Sql, ...]] = lambda _: ()
     may_read: Callable[[str], bool] = bool  # of a kind such as `decisions`
+
+
+_EVERYTHING = Rights()
 
 
 class Context(str):
@@ -97,20 +97,21 @@ class Context(str):
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-def context_of(
-    asker: Asker, request: Request, rights: Callable[[View], Rights] = lambda _: Rights()
-) -> Context:
+def context_of(asker: Asker, request: Request, rights: Rights = _EVERYTHING) -> Context:
     """Return the context that a request asks for, of the sessions that the asker knows."""
     request = request.checked()
     found: list[Context] = []
 
     def question(view: View, want: Wanted) -> Answer:
-        chosen = _Choice(view, want, request, rights(view))
+        chosen = _Choice(view, want, request, rights)
         context, read = _written(chosen, request)
         found.append(context)
         return read
 
-    asker.answer(question, {"count_access": True})
+    options: QueryOptions = {"count_access": True}
+    if request.project is not None:
+        options["project"] = request.project
+    asker.answer(question, options)
     return found[-1]
 
 
@@ -120,8 +121,6 @@ def _written(chosen: _Choice, request: Request) -> tuple[Context, Answer]:
     named = {"Agent": request.agent, "Topic": request.topic, "Task": request.task}
     head = [f"# Memory{of}", _DATA]
     head += [f"{name}: {fenced(value)}" for name, value in named.items() if value]
-    if request.project and not chosen.knows_project:
-        head.append(f"No session names the project {fenced(request.project)} yet.")
     sections = chosen.sections()
     if not any(section.items for section in sections):
         head.append("Nothing is remembered yet.")
@@ -130,12 +129,11 @@ def _written(chosen: _Choice, request: Request) -> tuple[Context, Answer]:
     included = [(chosen.name(item.record), item.why) for item in shown_items]
     left_out = [(chosen.name(item.record), "no room") for item in page.left_out if item.record]
     text = page.text
-    if request.explain:
-        # For people: it may exceed the budget.
-        left_out += chosen.unfit()
-        lines = ["", "## Why each is here", *(f"- [{name}] {why}" for name, why in included)]
-        lines += ["", "## Left out", *(f"- [{name}] {why}" for name, why in left_out)]
-        text += "\n".join([*(lines if left_out else lines[: 2 + len(included)]), ""])
+    if request.explain:  # for people: it may exceed the budget
+        parts = {"Why each is here": included, "Left out": left_out}
+        for title, listed_ones in parts.items():
+            lines = [f"- [{name}] {why}\n" for name, why in listed_ones]
+            text += f"\n## {title}\n" + "".join(lines) if lines else ""
     context = Context(text)
     context.included, context.left_out = tuple(included), tuple(left_out)
     return context, chosen.read([item.record for item in shown_items if item.record])
@@ -145,30 +143,21 @@ class _Choice:
     """The memories that bear on a request, in one state of the index."""
 
     def __init__(self, view: View, want: Wanted, request: Request, rights: Rights) -> None:
-        self._request = request
-        self._rights = rights
+        self._view, self._request, self._rights = view, request, rights
         # More memories of one kind would find no room.
         self._limit = max(_LEAST_PER_KIND, request.budget // _CHARACTERS)
-        self._want = want.also(*rights.conditions)._replace(limit=self._limit)
-        self._short = short_names({session_of(scope) for scope in view.scopes} - {GLOBAL})
+        self._want = want.also(*rights.visible(view))._replace(limit=self._limit)
+        known = {session_of(scope) for scope in view.scopes} - {GLOBAL}
+        self._endings = Counter(name.rpartition("-")[2] for name in known)
         self._seen: set[str] = set()  # texts that stand on the page already
-        asked = "SELECT scope, json_extract(metadata, '$.context.project_name') FROM sessions"
-        named = {scope: name for scope, name in view.index.connection.execute(asked) if name}
-        project = project_of(request.project)
-        self.knows_project = project in map(project_of, named.values())
-        # Sessions of other projects, with the names of these.
-        self._afar: dict[str, str] = {
-            session_of(scope): str(name) for scope, name in named.items()
-            if project and project_of(name) != project and scope not in (GLOBAL, request.session)
-        }  # fmt: skip
-        afar = [scope for scope in view.scopes if session_of(scope) in self._afar]
-        near = [scope for scope in view.scopes if session_of(scope) not in self._afar]
-        self._view = view.of(near)
-        self._topic = relevant.bearing(self._view, request.topic)
-        matches = self._matching(self._view, _MATCHES)
-        self._matches = {_key(record): record for record in matches}
-        far = view.of(afar)
-        self._from_afar = self._matching(far, _MATCHES_FROM_AFAR) if afar else []
+        topic = request.topic
+        self._topic = None if topic is None else relevant.bearing(view, topic)
+        self._matches: dict[tuple[str, str, str], Record] = {}
+        if request.task:
+            kinds = one_of("m.type", ["decision", "finding", "learning", "pattern"])
+            near = self._want.also(kinds, holds())
+            near = near._replace(limit=2 * self._limit, min_relevance=_MATCHES)
+            self._matches = {_key(record): record for record in similar(view, near, request.task)}
 
     def sections(self) -> list[Section]:
         """Return the parts of the page, in their order."""
@@ -183,15 +172,13 @@ class _Choice:
             items["Preferences"] = self._items(applying, "preference")
         if may_read("findings"):
             # All of them: one that is about something else may still stop the work.
-            open_ones = self._leading("finding")
-            found = [*relevant.findings(self._view, open_ones), *self._afar_of("finding")]
+            found = relevant.findings(self._view, self._leading("finding"))
             found.sort(key=lambda one: (rank(one.data.get("severity")), -self._match(one)))
             items["Open findings"] = self._items(found, "finding")
         if may_read("decisions"):
             items["Decisions"] = self._items(self._nearest("decision"), "decision")
         if may_read("learnings"):
-            found = self._nearest("learning", "pattern")
-            items["Learnings"] = self._items(found, "learning")
+            items["Learnings"] = self._items(self._nearest("learning", "pattern"), "learning")
         if may_read("conversation"):
             items["Latest turns"] = self._items(self._turns(), "turn", alike=1.0)
         hints = [Item((), hint, "the workflow says so") for hint in self._rights.hints]
@@ -222,17 +209,8 @@ class _Choice:
             return ""
         if record.session in (self._request.session, GLOBAL):
             return record.id
-        return f"{self._short.get(record.session, record.session)}/{record.id}"
-
-    def unfit(self) -> list[tuple[str, str]]:
-        """Return the memories of the shown kinds that no longer hold, each with the reason."""
-        kinds = one_of("m.type", ["decision", "finding", "preference"])
-        ended = Sql(f"NOT ({holds().text})", holds().parameters)
-        found = find(self._view, self._want.also(kinds, ended)._replace(order=NEWEST))
-        return [
-            (self.name(one), ", ".join(mark for mark in one.marks if mark not in AWAY))
-            for one in found
-        ]
+        ending = record.session.rpartition("-")[2]
+        return f"{ending if self._endings[ending] == 1 else record.session}/{record.id}"
 
     def read(self, records: Iterable[Record]) -> Answer:
         """Return those that count as read now: of this session, and not read within a day.
@@ -264,12 +242,9 @@ class _Choice:
         items: list[Item] = []
         for record in list(latest.values())[:_STATES]:
             parts = {key: part for key, part in record.data.items() if key not in _STATE_ITSELF}
-            steps: dict[str, Any] = {}
-            for part in (parts, *parts.values()):
-                if isinstance(part, Mapping):
-                    steps |= {key: part[key] for key in _NEXT if part.get(key)}
-            rest = {key: part for key, part in parts.items() if key not in steps}
-            for key, part in {**steps, **rest}.items():
+            inner = [part for part in parts.values() if isinstance(part, dict)]
+            steps = {key: part[key] for part in (parts, *inner) for key in _NEXT if part.get(key)}
+            for key, part in {**steps, **parts}.items():
                 if isinstance(part, dict):
                     part = {name: one for name, one in part.items() if name not in steps}
                 if part not in _NOTHING_SAID:
@@ -295,20 +270,7 @@ class _Choice:
         found = {_key(one): one for one in relevant.about(self._view, want, types, topic)}
         if topic is None:
             found |= {key: one for key, one in self._matches.items() if one.type in types}
-        ordered = sorted(found.values(), key=self._match, reverse=True)
-        near = [one for one in ordered if self._match(one)]
-        return [*near, *self._afar_of(*types), *ordered[len(near) :]][: self._limit]
-
-    def _matching(self, view: View, least: float) -> list[Record]:
-        """Return the memories that match the task."""
-        if not self._request.task:
-            return []
-        kinds = one_of("m.type", ["decision", "finding", "learning", "pattern"])
-        want = self._want.also(kinds, holds())._replace(limit=2 * self._limit, min_relevance=least)
-        return list(similar(view, want, self._request.task))
-
-    def _afar_of(self, *types: str) -> list[Record]:
-        return [record for record in self._from_afar if record.type in types][:_FROM_AFAR]
+        return sorted(found.values(), key=self._match, reverse=True)[: self._limit]
 
     def _match(self, record: Record) -> float:
         match = self._matches.get(_key(record))
@@ -316,30 +278,24 @@ class _Choice:
 
     def _items(self, records: Sequence[Record], kind: str, alike: float = _ALIKE) -> list[Item]:
         """Return one item for each thing said; of equal ones, the newest stands for all."""
-        # Two memories of different projects are two matters.
-        groups: list[tuple[Said, str | None, list[Record]]] = []
+        groups: list[tuple[Said, list[Record]]] = []
         for record in records:
-            own, project = said(record.text), self._afar.get(record.session)
-            for other, of_project, group in groups:
-                if of_project == project and likeness(own, other) >= alike:
-                    group.append(record)
-                    break
-            else:
-                if own.plain not in self._seen:
-                    groups.append((own, project, [record]))
-        self._seen |= {own.plain for own, _, _ in groups if own.plain}
-        return [self._item(group, kind, project) for _, project, group in groups]
-
-    def _item(self, group: list[Record], kind: str, project: str | None) -> Item:
-        newest = max(group, key=lambda record: record.data.get("timestamp") or "")
-        text, why = _described(newest, kind)
-        if score := self._match(newest):
-            why += f", matches the task, {score:.2f}"
-        label = [self.name(newest), _day(newest), newest.by]
-        if project:
-            label.append(f"project {project}")
-            why += f", of the project {project}, which matches"
-        return Item(label, text, why, newest, len(group))
+            own = said(record.text)
+            group = next((group for other, group in groups if likeness(own, other) >= alike), None)
+            if group is not None:
+                group.append(record)
+            elif own.plain not in self._seen:
+                groups.append((own, [record]))
+        self._seen |= {own.plain for own, _ in groups if own.plain}
+        items: list[Item] = []
+        for _, group in groups:
+            newest = max(group, key=lambda record: record.data.get("timestamp") or "")
+            text, why = _described(newest, kind)
+            if score := self._match(newest):
+                why += f", matches the task, {score:.2f}"
+            label = [self.name(newest), _day(newest), newest.by]
+            items.append(Item(label, text, why, newest, len(group)))
+        return items
 
 
 def _key(record: Record) -> tuple[str, str, str]:
@@ -354,30 +310,23 @@ def _described(record: Record, kind: str) -> tuple[str, str]:
     """Return how a memory is said on the page, and why it is there."""
     data, text = record.data, record.text
     if kind == "preference":
-        everywhere = "everywhere" if record.session == GLOBAL else None
-        marks = listed([data.get("confidence"), data.get("topic"), everywhere])
+        marks = listed([data.get("confidence"), data.get("topic")])
         return f"{text} ({marks})" if marks else text, str(data.get("confidence") or "stated")
     if kind == "finding":
         severity, also = data.get("severity"), data.get("also_found_by")
-        resolution = data.get("resolution")
-        steps = resolution.get("next_steps") if isinstance(resolution, dict) else None
         text = f"{fenced(str(severity))}: {text}" if severity else text
         text += f" (also {listed(also)})" if isinstance(also, list) and also else ""
-        return f"{text}\nNext: {steps}" if steps else text, f"open, {severity or 'of no severity'}"
+        return text, f"open, {severity or 'of no severity'}"
     if kind == "decision":
         because = data.get("rationale")
         return f"{text}\nBecause: {because}" if because else text, "it still holds"
     return text, "said last" if kind == "turn" else "learned"
 
 
-def _in_words(value: Any, *, inner: bool = False) -> str:
-    """Return `task: review; concerns: (MFA; timeout)` for a value of a state."""
+def _in_words(value: Any) -> str:
+    """Return `task: review; concerns: MFA; timeout` for a value of a state."""
     if isinstance(value, dict):
-        text = "; ".join(f"{name}: {_in_words(part, inner=True)}" for name, part in value.items())
-    elif isinstance(value, list):
-        text = "; ".join(_in_words(part, inner=True) for part in value)
-    elif isinstance(value, bool):
-        return "yes" if value else "no"
-    else:
-        return "-" if value is None else " ".join(str(value).split())
-    return f"({text})" if inner else text
+        return "; ".join(f"{name}: {_in_words(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_in_words, value))
+    return " ".join(str(value).split())

@@ -1,6 +1,5 @@
 """Party mode: several agents talk in one session and share their findings and decisions.
 
-All of them read conversation, decisions, findings and preferences; an agent's state is its own.
 The metadata of the session have `party_mode: true`, so it holds for every process.
 
 Findings that say the same become one. Two entries for one matter do less harm than one entry that
@@ -72,18 +71,16 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
 
     Looking and writing happen under one lock: agents with one finding at one moment make one entry.
     """
+    if not isinstance(finding, str) or not finding:
+        return session.record_finding(finding, **fields)  # which refuses it
     scope, doing = session.scope, "recording a finding of a party"
-    is_text = isinstance(finding, str) and bool(finding)
     timeout_s = scope.options.lock_timeout_s
     with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, timeout_s, doing):
-        found = session.similar(finding, types=["finding"], limit=_CANDIDATES) if is_text else []
-        alike = [
-            (likeness(said(one.text), said(finding)), one)
-            for one in found
-            if _may_be_one(one, fields)
-        ]
-        share, known = max(alike, key=lambda pair: pair[0], default=(0.0, None))
-        if known is not None and share >= LIKENESS:
+        found = session.similar(finding, types=["finding"], limit=_CANDIDATES)
+        alike = {likeness(said(one.text), said(finding)): one
+                 for one in found if _may_be_one(one, fields)}  # fmt: skip
+        if alike and max(alike) >= LIKENESS:
+            known = alike[max(alike)]
             try:
                 changes = _merged(known, finding, fields, session)
                 return session.update(known.id, **changes) if changes else known
@@ -97,12 +94,8 @@ def _may_be_one(known: Record, fields: Mapping[str, Any]) -> bool:
     theirs = {tag.lower() for tag in known.tags}
     severity = rank(fields.get("severity", "medium"))
     here, there = known.data.get("location"), fields.get("location")
-    is_one_place = here is None or there is None or here == there
-    if isinstance(here, Mapping) and isinstance(there, Mapping):
-        named = {key: part for key, part in there.items() if key != "line_numbers"}
-        is_one_place = all(here.get(key) in (None, part) for key, part in named.items())
     return (
-        is_one_place
+        (here is None or there is None or here == there)
         and not is_resolved(known.data)
         and not is_resolved(fields)
         and rank(known.data.get("severity")) == severity < len(SEVERITIES)
@@ -124,14 +117,11 @@ def _merged(
     after = {name: _together(data.get(name), fields.get(name)) for name in _MERGED}
     if who != data.get("discovered_by"):
         after["also_found_by"] = _together(data.get("also_found_by"), [who])
-    observations = _list(data.get("observations"))
-    is_known = any(
-        isinstance(one, dict) and one.get("by") == who and new.items() <= one.items()
-        for one in observations
-    )
-    if new and not is_known:
+    earlier = _list(data.get("observations"))
+    own = [one for one in earlier if isinstance(one, dict) and one.get("by") == who]
+    if new and not any(new.items() <= one.items() for one in own):
         at = fields.get("timestamp") or session._now()
-        after["observations"] = [*observations, {"by": who, "at": at, **new}]
+        after["observations"] = [*earlier, {"by": who, "at": at, **new}]
     return {name: value for name, value in after.items() if value != _list(data.get(name))}
 
 

@@ -1,16 +1,13 @@
-"""Decisions, findings, preferences and learnings that bear on a topic, as questions to the index.
-
-A memory tagged with the topic, or with a topic below it, stands before one that only mentions it.
-"""
+"""Decisions, findings, preferences and learnings of a topic, as questions to the index."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ask.argument import sayable
-from ..ask.engine import find, is_about, of_keys, where
+from ..ask.engine import find, is_about, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..index.sql import Sql
@@ -32,48 +29,29 @@ _SURE = (
 _PROJECTS = "json_extract(m.data, '$.applies_to.projects')"
 
 
-class Topic(NamedTuple):
-    """The keys of the memories that bear on a topic."""
-
-    tagged: list[int]  # with the topic or one below it, or a preference with one above it
-    mentioning: list[int]  # the topic in their words
-
-    def condition(self) -> Sql:
-        """Return the condition that a memory bears on the topic."""
-        return of_keys([*self.tagged, *self.mentioning], Wanted()).conditions[0]
-
-
-def bearing(view: View, topic: str | None) -> Topic | None:
-    """Return the memories of all types that bear on a topic; None without a topic."""
-    if topic is None:
-        return None
-
-    def keys(asked: str, parameters: Sequence[Any]) -> list[int]:
-        return [key for (key,) in view.index.connection.execute(asked, parameters)]
-
+def bearing(view: View, topic: str) -> Sql:
+    """Return the condition that a memory is about a topic or a wider one, or mentions it."""
     levels = sayable(topic).lower().split(".")
     above = [".".join(levels[:count]) for count in range(1, len(levels))]
-    condition = is_about(view, topic)
-    select = condition.text.removeprefix("m.key IN (").removesuffix(")")
-    tagged = keys(select, condition.parameters) + keys(_WIDER, [json.dumps([*above, EVERY])])
-    words = project_of(topic)
-    mentioning = keys(_MENTIONING, [f'{{text more}} : "{words}"']) if words else []
-    return Topic(tagged, mentioning)
+    about = is_about(view, topic)
+    parts = [
+        Sql(f"SELECT m.key FROM memories m WHERE {about.text}", about.parameters),
+        Sql(_WIDER, (json.dumps([*above, EVERY]),)),
+    ]
+    if words := project_of(topic):
+        parts.append(Sql(_MENTIONING, (f'{{text more}} : "{words}"',)))
+    either = Sql.joined(" UNION ALL ", parts)
+    return Sql(f"m.key IN ({either.text})", either.parameters)
 
 
-def about(view: View, want: Wanted, types: Sequence[str], topic: Topic | None = None) -> Answer:
+def about(view: View, want: Wanted, types: Sequence[str], topic: Sql | None = None) -> Answer:
     """Return the memories of these types, the most important ones first."""
     want = want.also(one_of("m.type", types))
-    if topic is None:
-        return find(view, want)
-    # Keys are numbers, so they may stand in the text.
-    is_untagged = f"m.key NOT IN (SELECT value FROM json_each('{topic.tagged}'))"
-    order = want.order or f"{is_untagged}, score DESC, {NEWEST}"
-    return find(view, want.also(topic.condition())._replace(order=order, has_keys=True))
+    return find(view, want if topic is None else want.also(topic)._replace(has_keys=True))
 
 
 def findings(
-    view: View, want: Wanted, topic: Topic | None = None, *, unresolved_only: bool = True
+    view: View, want: Wanted, topic: Sql | None = None, *, unresolved_only: bool = True
 ) -> Answer:
     """Return the findings, the most severe first."""
     if unresolved_only:
@@ -82,12 +60,10 @@ def findings(
     return about(view, want._replace(order=worst), ["finding"], topic)
 
 
-def preferences(
-    view: View, want: Wanted, topic: Topic | None, project: str | None, *, all: bool = True
-) -> Answer:
+def preferences(view: View, want: Wanted, topic: Sql | None, project: str | None) -> Answer:
     """Return the preferences that apply to a project: explicit ones first, then the session's.
 
-    A preference without topic, domains and tags applies to every topic, unless `all` is false.
+    A preference without topic, domains and tags applies to every topic.
     """
     named = Wanted((one_of("m.type", ["preference"]), Sql(f"{_PROJECTS} IS NOT NULL")))
     condition, given = where(view, named)
@@ -96,11 +72,11 @@ def preferences(
     others = [key for key, projects in rows if not _applies(json.loads(projects), project)]
     want = want.also(Sql("m.key NOT IN (SELECT value FROM json_each(?))", (json.dumps(others),)))
     if topic is not None:
-        bears = topic.condition()
-        want = want.also(Sql(f"{bears.text} OR ({_GENERAL if all else 0})", bears.parameters))
+        want = want.also(Sql(f"{topic.text} OR ({_GENERAL})", topic.parameters))
     order = want.order or f"score DESC, {NEWEST}"
-    want = want._replace(order=f"{_SURE}, m.scope = '{GLOBAL}', {order}")
-    return about(view, want, ["preference"])
+    return about(
+        view, want._replace(order=f"{_SURE}, m.scope = '{GLOBAL}', {order}"), ["preference"]
+    )
 
 
 def _applies(projects: Any, project: str | None) -> bool:

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ask.argument import shown
-from ..ask.engine import find
-from ..ask.options import Answer, Wanted, one_of
+from ..ask.options import one_of
 from ..ask.priorities import View
 from ..index.sql import Sql
 from ..index.validity import holds
@@ -27,7 +26,7 @@ from ..model.errors import InvalidQuery
 from ..model.layout import is_file_id
 from ..model.record import TURN
 from ..model.severity import WORDS, same
-from . import relevant
+from .relevant import bearing
 
 _TOPIC = {"topic": r"by_topic:\s*(.*\S)\s*"}
 _NAME = {"name": r"(.+)"}
@@ -38,19 +37,12 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "findings": (("finding",), {
         **_TOPIC, "severity": rf"by_severity:({'|'.join(WORDS)})", "unresolved": "(unresolved)",
     }),
-    "preferences": (("preference",), {**_TOPIC, "name of a topic": r"([^:]+)"}),
+    "preferences": (("preference",), {"topic": r"(?:by_topic:\s*)?([^:]*[^:\s])\s*"}),
     "learnings": (("learning", "pattern"), _TOPIC),
     "agent_states": (("agent_state",), _NAME),
     "artifacts": (("artifact",), _NAME),
 }  # fmt: skip
 _PARTS = ("read_access", "write_access", "memory_hints")
-_READS = (
-    "conversation.last_N_turns, decisions.by_topic:X, findings.unresolved, findings.by_severity:X,"
-    " findings.by_topic:X, preferences.X, learnings.by_topic:X, artifacts.NAME"
-)
-_WRITES = "agent_states.NAME, agent_states.{self}, or one of " + ", ".join(
-    kind for kind in KINDS if kind != "agent_states"
-)
 _LATEST = (
     "m.key IN (SELECT t.key FROM memories t WHERE t.scope = ? AND t.type = ?"
     " ORDER BY t.start DESC LIMIT ?)"
@@ -66,21 +58,11 @@ class Item:
     part: str = ""  # all of the kind, or: turns, topic, severity, unresolved, name
     value: str = ""
 
-    def resolve(self, view: View, want: Wanted, project: str | None) -> Answer:
-        """Return the memories that the item names."""
-        want = want.also(self.visible(view))
-        topic = relevant.bearing(view, self.value) if self.part == "topic" else None
-        if self.kind == "preferences":
-            return relevant.preferences(view, want, topic, project, all=False)
-        if self.kind == "findings":
-            return relevant.findings(view, want, unresolved_only=False)
-        return find(view, want._replace(order="m.start" if self.kind == "conversation" else None))
-
-    def visible(self, view: View) -> Sql:
-        """Return the condition that the memories of the item meet."""
+    def visible(self, view: View, session: str) -> Sql:
+        """Return the condition of the memories that the item names in a session."""
         conditions = [one_of("m.type", KINDS[self.kind][0])]
         if self.part == "turns":
-            conditions.append(Sql(_LATEST, (view.scopes[0], TURN.name, int(self.value))))
+            conditions.append(Sql(_LATEST, (session, TURN.name, int(self.value))))
         elif self.part == "severity":
             conditions.append(one_of("json_extract(m.data, '$.severity')", same(self.value)))
         elif self.part == "unresolved":
@@ -88,8 +70,7 @@ class Item:
         elif self.part == "name":
             conditions.append(one_of("m.id", [self.value]))
         elif self.part == "topic":
-            topic = relevant.bearing(view, self.value)
-            conditions += [topic.condition()] if topic else []
+            conditions.append(bearing(view, self.value))
         return Sql.joined(" AND ", conditions)
 
 
@@ -109,26 +90,26 @@ def understand(requirements: Mapping[str, Any], agent: str) -> Requirements:
         raise InvalidQuery(f"memory_requirements must be {right}, not {shown(requirements)}.")
     unknown = [name for name in requirements if name not in _PARTS]
     problems = [f"{shown(name)} is not one of {', '.join(_PARTS)}" for name in unknown]
-    hints: list[str] = []
+    texts: dict[str, list[str]] = {}
     items: dict[str, list[Item]] = {"read_access": [], "write_access": []}
     for name in _PARTS:
-        given = requirements.get(name) or []
-        if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) for one in given):
-            problems.append(f"{name} must be a list of texts, not {shown(given)}")
-        elif name == "memory_hints":
-            hints += given
-        else:
-            for text in given:
-                item = _item(text, agent)
-                if item and (name == "read_access" or not item.part or item.kind == "agent_states"):
-                    items[name].append(item)
-                else:
-                    right = f"{_WRITES}, {_READS}" if name == "read_access" else _WRITES
-                    problems.append(f"{name}: {text!r} is not one of {right}")
+        texts[name] = requirements.get(name) or []
+        if not isinstance(texts[name], (list, tuple)) or not all(
+            isinstance(text, str) for text in texts[name]
+        ):
+            problems.append(f"{name} must be a list of texts, not {shown(texts[name])}")
+            continue
+        for text in texts[name] if name in items else ():
+            item = _item(text, agent)
+            if item and (name == "read_access" or not item.part or item.kind == "agent_states"):
+                items[name].append(item)
+            else:
+                problems.append(f"{name}: {text!r} grants nothing that SMP knows")
     if problems:
-        raise InvalidQuery(f"In the memory_requirements, {'; '.join(problems)}.")
+        advice = "docs/agents.md lists all that a workflow may name."
+        raise InvalidQuery(f"In the memory_requirements, {'; '.join(problems)}.", advice=advice)
     reads, writes = map(tuple, items.values())
-    return Requirements(reads, writes, tuple(hints))
+    return Requirements(reads, writes, tuple(texts["memory_hints"]))
 
 
 def covers(items: tuple[Item, ...], kind: str) -> bool:
@@ -147,6 +128,5 @@ def _item(text: str, agent: str) -> Item | None:
     for part, pattern in KINDS[kind][1].items():
         if found := re.fullmatch(pattern, rest):
             value = agent if (kind, found[1]) == ("agent_states", "{self}") else found[1]
-            part = "topic" if kind == "preferences" else part
             return Item(text, kind, part, value) if part != "name" or is_file_id(value) else None
     return None

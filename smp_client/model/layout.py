@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Collection
 from pathlib import Path
 
 from .errors import Invalid
@@ -87,22 +85,6 @@ def check_new_session_id(session_id: str) -> str:
         said = "cannot be given: it means the session that changed last"
         raise Invalid([f"session id {LATEST!r} {said}"])
     return check_session_id(session_id)
-
-
-def short_names(session_ids: Collection[str]) -> dict[str, str]:
-    """Return for each session the shortest ending of its id, by whole parts, that no other has."""
-    endings = Counter(ending for name in session_ids for ending in _endings(name))
-    return {
-        name: next((ending for ending in reversed(_endings(name)) if endings[ending] == 1), name)
-        for name in session_ids
-    }
-
-
-def _endings(name: str) -> list[str]:
-    """Return `a-b-c`, `b-c`, `c`."""
-    parts = name.split("-")
-    endings = ("-".join(parts[at:]) for at in range(len(parts)))
-    return list(dict.fromkeys(ending for ending in endings if ending))
 
 
 def lock_rank(file: str) -> tuple[int, str]:

@@ -145,7 +145,7 @@ def _projects(memory: Memory) -> dict[str, str]:
 @command(
     "",
     "--session SESSION  For going on with this session: with its own memories, and its project.",
-    "--project NAME  Only this project; others only where they match the task.",
+    "--project NAME  Only this project.",
     "--all  Every project of the tree.",
     "--agent AGENT  For this agent: with its own state and next steps.",
     "--task TEXT  The task: memories that match it come first.",

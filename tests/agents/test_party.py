@@ -36,7 +36,7 @@ def test_in_party_mode_states_are_private(session: Session, memory: Memory) -> N
         workflow = architect.with_requirements({"read_access": ["agent_states.veritas"]})
         assert workflow.query("zebra") == []
         with pytest.raises(AccessDenied):
-            workflow.load()
+            workflow.state_of("veritas")
     assert party.agent("veritas").state()["working_memory"] == {"suspicion": "zebra"}
     assert "suspicion" in party.agent("veritas").context()
     assert "suspicion" in memory.context(agent="veritas")
