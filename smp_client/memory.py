@@ -21,7 +21,6 @@ from .disk.policy import Published, published
 from .disk.scope import Options, Scope
 from .disk.scopes import directory_of, scopes
 from .disk.session_files import METADATA, new_metadata
-from .disk.tree import temporary_name
 from .model import errors, layout
 from .model.layout import GLOBAL
 from .model.record import (
@@ -163,7 +162,7 @@ class Memory(Place):
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Build the directory aside and move it into its place in one step."""
-        aside, home = temporary_name(), f"{layout.ACTIVE}/{session_id}"
+        aside, home = self.tree.new_temporary(), f"{layout.ACTIVE}/{session_id}"
         try:
             for directory in layout.SESSION_DIRECTORIES:
                 self.tree.make_directory(f"{aside}/{directory}")

@@ -199,7 +199,7 @@ LATE = {
     "it is of an extra": ("numpy", "safetensors.numpy", "tokenizers"),
     "a system may lack it": ("watchdog.observers.inotify_c",),
     "it takes long to load, and most processes do without": (
-        "ctypes", "difflib", "filelock", "hashlib", "importlib", "random", "yaml",
+        "ctypes", "difflib", "filelock", "hashlib", "importlib", "random", "shutil", "yaml",
         "smp_client.redaction.personal", "smp_client.redaction.secrets", "smp_daemon.schedule",
         "smp_client.disk.bundle", "smp_client.disk.tombstones",
     ),

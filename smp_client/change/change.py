@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..disk import bundle, journal
-from ..disk.append import Reserved, Tail, note_rewritten, note_tail, tail_of
+from ..disk.append import Reserved, Tail, note_tail, tail_of
 from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..disk.locks import Lock
 from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, StorageFailed, TransactionPending
-from ..model.record import Kind, kind_of_file
+from ..model.record import TURN, Kind, kind_of_file
 from ..text.document import INDENT
 from ..text.edits import FEW, Edit, Span, Spans, edited, located, replaced, spans, value_of
 from ..text.fingerprint import hash_of, hash_of_bytes
@@ -167,7 +167,7 @@ class _Work:
         self._scope, self._request, self._made = scope, request, made
         self._bundle_steps: list[dict[str, Any]] = []
         self._file_steps: list[dict[str, Any]] = []
-        self._tails: dict[str, Tail] = {}
+        self._tails: dict[str, tuple[Tail, int]] = {}  # with the size of the file after its step
         self._ready: dict[str, tuple[bytes, bytes]] = {}  # a file before and after its edits
         self.taken: list[tuple[Item, bytes]] = []  # for the draft
         self.growth = 0
@@ -180,17 +180,20 @@ class _Work:
             return
         scope, kind, request = self._scope, kind_of_file(file), self._request
         added, reserved = request.added.get(file, ()), request.reserved.get(file)
-        tail = self._tails[file] = tail_of(scope, kind, held)
+        tail = tail_of(scope, kind, held)
         ids = [str(value["id"]) for value in added]
         if reserved is not None and tail.last == reserved.last:
-            tail.last = 0  # nobody has taken a number since: those that are left can be given again
+            # Nobody has taken a number since: those that are left can be given again.
+            tail = tail._replace(last=0)
         numbers = (memory_id.rpartition("-")[2] for memory_id in ids)
-        tail.last = max([tail.last, *(int(number) for number in numbers if number.isdecimal())])
+        last = max([tail.last, *(int(number) for number in numbers if number.isdecimal())])
+        tail = tail._replace(last=last)
         is_certain = not added or (reserved is not None and reserved.is_held_by(held))
         if not changes and is_certain and tail.opening is not None:
             rendered = b"".join(format_of(kind).render(value, tail.indent) for value in added)
             new = tail.opening + rendered
             self._file_steps.append({"file": file, "append": new.decode(), "at": tail.size})
+            self._tails[file] = tail, tail.size + len(new)
             self.growth += len(new)
             return
         content = scope.tree.read(scope.path(file))
@@ -217,6 +220,10 @@ class _Work:
         self._file_steps.append({"file": file, "edit": steps, "last": tail.last})
         after = edited(kind, content, edits, tail.last, found).content
         self._ready[file] = (content, after)
+        # A record that comes in may have a higher number, as bytes that came behind the tail may.
+        is_known = len(content) == tail.size and all(change.old is not None for change in changes)
+        is_open = tail.opening or not after.endswith(b"\n\n" if kind is TURN else b"\n")
+        self._tails[file] = tail, len(after) if is_known and not is_open else -1
         self.growth += len(after) - len(content)
 
     def _edits(
@@ -353,12 +360,12 @@ class _Work:
             file = step.get("file", "")
             after = journal.carry_out(scope, step, kept, self._ready.get(file))
             applied.kept += kept
-            tail = self._tails.get(file)
-            if tail is not None and "append" in step:
+            if file in self._tails and ("append" in step or after is not None):
+                tail, size = self._tails[file]
                 status = scope.tree.stat(scope.path(file))
-                note_tail(held[file], tail, step["append"].encode(), status)
-            elif tail is not None and after is not None:
-                note_rewritten(held[file], tail, after)
+                # Somebody's edit may have crossed ours.
+                is_ours = after is None or after == self._ready.get(file, (b"", b""))[1]
+                note_tail(held[file], tail, status, size if is_ours else -1)
 
         steps = [*self._bundle_steps, *self._file_steps, *self._request.steps]
         happen(self._scope, steps, self._made, carry_out)

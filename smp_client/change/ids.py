@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..disk.append import note_rewritten, tail_of
+from ..disk.append import tail_of
 from ..disk.rewrite import rewrite
 from ..model.record import TURN, Kind
 from ..model.synonyms import own_names, with_own_names
@@ -37,9 +37,8 @@ def give_ids(files: RecordFiles, kind: Kind) -> list[str]:
             after, given[:] = _numbered(kind, content, tail.last, stamp)
             return after
 
-        rewritten = rewrite(scope, kind.file, numbered)
-        tail.last += len(given)
-        note_rewritten(held[kind.file], tail, rewritten)
+        rewrite(scope, kind.file, numbered)
+        held[kind.file].note = {"last": tail.last + len(given)}
     return given
 
 

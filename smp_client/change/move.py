@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..disk import audit, bundle, journal, rewrite
-from ..disk.bundle import Item, Manifest, item_of
+from ..disk.bundle import Item, Manifest, is_inner_path, item_of, plain_files
 from ..disk.locks import NO_PATIENCE
 from ..disk.quarantine import quarantine_bytes, quarantine_path
 from ..disk.scope import Scope
 from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
 from ..disk.session_files import METADATA, artifact_file, state_file
-from ..disk.tarball import is_inner_path, plain_files
-from ..disk.tree import DEEPEST, is_left_alone, temporary_name
+from ..disk.tree import DEEPEST, is_left_alone
 from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError
 from ..model.layout import (
     ACTIVE,
@@ -247,7 +246,7 @@ def _enter(
             made.append(bundle.write(tree, *_packing(head, own)))
             steps.append({"bundle": f"{place}/{ARCHIVE}", "aside": made[-1]})
         else:
-            made.append(aside := temporary_name())
+            made.append(aside := tree.new_temporary())
             directories = {aside, *(f"{aside}/{name}" for name in SESSION_DIRECTORIES)}
             directories |= {f"{aside}/{file}".rpartition("/")[0] for file in own}
             for directory in sorted(directories):

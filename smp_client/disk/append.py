@@ -1,22 +1,19 @@
 """Adding a record at the end of its file, at a cost that does not depend on the size of the file.
 
-The last writer leaves a note in the lock file: size and checksum of the file, the indentation, the
-highest number given. If the file is still the one in the note, nothing is read. If it has only
-grown, only the new part is parsed. Otherwise, and whenever the note is lost, the whole file is.
+The last writer leaves a note in the lock file: the identity of the file, its indentation and the
+highest number given. While the file is the one in the note, it is not read. Else it is parsed.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..model.errors import StorageFailed
 from ..model.layout import FORMAT_VERSION
-from ..model.record import TURN, Kind
-from ..text.format import Format, format_of
+from ..model.record import Kind
+from ..text.format import format_of
 from ..text.values import Value
 from ..text.version import require_known, version_in
 from .locks import Lock
@@ -32,17 +29,13 @@ _NUMBER_DIGITS = 12  # no file holds so many records: a note with a longer numbe
 _TORN = "a record that was cut off while it was written"
 
 
-class Tail:
+class Tail(NamedTuple):
     """The end of a record file, ready for the next record."""
 
-    def __init__(
-        self, size: int, checksum: int, indent: int, last: int, opening: bytes = b""
-    ) -> None:
-        self.size = size
-        self.checksum = checksum  # of all bytes before `size`
-        self.indent = indent
-        self.last = last  # the highest number ever given here
-        self.opening = opening  # these bytes must stand before the next record
+    size: int
+    indent: int
+    last: int  # the highest number ever given here
+    opening: bytes = b""  # these bytes must stand before the next record
 
 
 class Reserved(NamedTuple):
@@ -62,7 +55,7 @@ def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) 
     # Any version: the tail of a file is that of a known one.
     with scope.locked([kind.file], f"adding a {kind.name}", any_version=True) as held:
         tail = tail_of(scope, kind, held[kind.file])
-        return _add(scope, kind, held[kind.file], tail, [fields], quota)[0]
+        return _add(scope, kind, held[kind.file], tail, [fields], quota)[0][0]
 
 
 def append_many(
@@ -78,8 +71,7 @@ def append_many(
         tail = tail_of(scope, kind, held[kind.file])
         if size != (0 if is_new else tail.size):
             return None
-        values = _add(scope, kind, held[kind.file], tail, given, lambda: None)
-        return values, int(held[kind.file].note["size"])
+        return _add(scope, kind, held[kind.file], tail, given, lambda: None)
 
 
 def reserve(scope: Scope, kind: Kind, count: int) -> Reserved:
@@ -102,25 +94,32 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
 
     A record that a crash cut off is quarantined first, and a file in another style rendered plain.
     """
-    path, form = scope.path(kind.file), format_of(kind)
-    note = held.note = _sound(held.note)
+    path, form, note = scope.path(kind.file), format_of(kind), held.note
+    last, indent = note.get("last"), note.get("indent")
+    if type(last) is not int or not 0 <= last < 10**_NUMBER_DIGITS:
+        last = 0  # a lock file may hold anything
     try:
-        is_same = identity(scope.tree.stat(path)) == note.get("file")
-        if is_same and note.get("version") == FORMAT_VERSION:
-            return Tail(note["size"], note["checksum"], note["indent"], note["last"])
+        status = scope.tree.stat(path)
+        is_same = [note.get("file"), note.get("version")] == [identity(status), FORMAT_VERSION]
+        if is_same and type(indent) is int:
+            return Tail(status.st_size, indent, last)
     except FileNotFoundError:
-        note = held.note = {"last": note["last"]}
         if "/" in kind.file:
             scope.tree.make_directory(path.rpartition("/")[0])
         scope.tree.create(path, form.empty(scope.name, scope.options.clock(), []))
+        return tail_of(scope, kind, held)
     # A shell may be appending without a lock: between two of its lines is no place for ours.
     content = read_whole(scope.tree, path)
     require_known(version_in(kind.file, content), path)
-    tail, torn = _examine(form, content, note, kind)
-    if tail is None:
+    found = form.parse(content)
+    opening, torn = form.opening(found, content), form.torn(found, content)
+    if opening is None:
         make_plain(scope, kind.file)
         return tail_of(scope, kind, held)
+    last = max(form.highest(found, content), last)
+    tail = Tail(len(content), found.indent, last, opening)
     if torn is None:
+        note_tail(held, tail, status, -1 if opening else len(content))
         return tail
     with scope.tree.opened(path) as descriptor:
         # An unfinished record that is not ours may be on its way. The writer of ours is gone.
@@ -129,56 +128,26 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
     cut = content[torn:]
     quarantine_bytes(scope.tree, scope.name, kind.file, torn, cut, _TORN, scope.options.clock())
     rewrite(scope, kind.file, lambda now: now[:torn] + now[torn:].removeprefix(cut))
-    held.note = {"last": tail.last}
+    held.note = {"last": last}
     return tail_of(scope, kind, held)
-
-
-def _examine(
-    form: Format, content: bytes, note: Mapping[str, Any], kind: Kind
-) -> tuple[Tail | None, int | None]:
-    """Return the tail, None where the content is not plain, and the place of a torn record."""
-    size = note.get("size", 0)
-    grown = 0 < size <= len(content) and zlib.crc32(content[:size]) == note["checksum"]
-    if grown:
-        found = form.parse_tail(content, size, note["indent"])
-        # A part that cannot be read alone may belong to the record before it.
-        grown = not found.bad
-    if not grown:
-        found = form.parse(content)
-    opening = form.opening(found, content)
-    if opening is None:
-        return None, None
-    # A note can have come with a cloned repository: no number in the file is given again.
-    numbers = _numbers(kind, content) if grown else ()
-    last = max([form.highest(found, content), note["last"], *numbers])
-    tail = Tail(len(content), zlib.crc32(content), found.indent, last, opening)
-    return tail, form.torn(found, content)
-
-
-def _numbers(kind: Kind, content: bytes) -> Iterator[int]:
-    """Yield the numbers of the ids in the file, found without parsing it."""
-    line = rb"[ -]*id: *[\"']?%b-(\d{1,12})\b" % kind.prefix.encode()
-    if kind is TURN:
-        line = rb"## Turn (\d{1,12})\b"
-    return (int(match[1]) for match in re.finditer(rb"(?m)^" + line, content))
 
 
 def _add(
     scope: Scope, kind: Kind, held: Lock, tail: Tail,
     given: Iterable[Mapping[str, Value]], quota: Quota,
-) -> list[dict[str, Value]]:  # fmt: skip
+) -> tuple[list[dict[str, Value]], int]:  # fmt: skip
     """Write records behind the tail, within the quota, and note the new tail.
 
-    Return them with their ids. Where that fails, everything is as it was.
+    Return them with their ids, and the new size. Where that fails, everything is as it was.
     """
-    values: list[dict[str, Value]] = []
+    values, last = list[dict[str, Value]](), tail.last
     for fields in given:
         prefix, _, number = str(fields.get("id", "")).rpartition("-")
         if "id" not in fields:
-            tail.last += 1
+            last += 1
         elif prefix == kind.prefix and number.isdecimal() and len(number) <= _NUMBER_DIGITS:
-            tail.last = max(tail.last, int(number))
-        values.append(dict(fields) if "id" in fields else with_id(kind, tail.last, fields))
+            last = max(last, int(number))
+        values.append(dict(fields) if "id" in fields else with_id(kind, last, fields))
     form, path, size = format_of(kind), scope.path(kind.file), tail.size
     content = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
     limit = quota()
@@ -196,10 +165,11 @@ def _add(
                     _undo(descriptor, tail.size, content)
                     problem = f"Could not write {kind.file}: {error}."
                     raise StorageFailed(problem, session_id=scope.name) from error
-                note_tail(held, tail, content, os.fstat(descriptor))
-                break
+                size = tail.size + len(content)
+                note_tail(held, tail._replace(last=last), os.fstat(descriptor), size)
+                return values, size
         size = len(read_whole(scope.tree, path))
-    return values
+    raise AssertionError("the last try writes")
 
 
 def _undo(descriptor: int, size: int, content: bytes) -> None:
@@ -209,37 +179,8 @@ def _undo(descriptor: int, size: int, content: bytes) -> None:
         os.ftruncate(descriptor, size)
 
 
-# The note for the next writer.
-
-
-def note_tail(held: Lock, tail: Tail, added: bytes, status: os.stat_result) -> None:
-    """Note the tail of a file that was appended to."""
-    if status.st_size == tail.size + len(added):
-        tail = Tail(status.st_size, zlib.crc32(added, tail.checksum), tail.indent, tail.last)
-        held.note = {**_note(tail), "file": identity(status)}
-    else:
-        # Somebody wrote without a lock as well: the next writer parses all behind the known tail.
-        held.note = _note(tail)
-
-
-def note_rewritten(held: Lock, tail: Tail, content: bytes) -> None:
-    """Note the tail of a file that was rewritten; it is as plain as it was."""
+def note_tail(held: Lock, tail: Tail, status: os.stat_result, size: int) -> None:
+    """Note the tail of a plain file; only its number where others have written to the file too."""
     held.note = {"last": tail.last}
-    if content.endswith(b"\n"):
-        held.note = _note(Tail(len(content), zlib.crc32(content), tail.indent, tail.last))
-
-
-def _note(tail: Tail) -> dict[str, Any]:
-    known = {"size": tail.size, "checksum": tail.checksum, "indent": tail.indent}
-    return {"version": FORMAT_VERSION, **known, "last": tail.last}
-
-
-def _sound(note: dict[str, Any]) -> dict[str, Any]:
-    """Return the note without anything that cannot be true: a lock file may hold anything."""
-    last = note.get("last")
-    is_number = type(last) is int and 0 <= last < 10**_NUMBER_DIGITS
-    kept: dict[str, Any] = {"last": last if is_number else 0}
-    known = {name: note.get(name) for name in ("size", "checksum", "indent")}
-    if all(type(value) is int for value in known.values()):
-        kept |= known | {name: note[name] for name in ("file", "version") if name in note}
-    return kept
+    if status.st_size == size:
+        held.note |= {"version": FORMAT_VERSION, "file": identity(status), "indent": tail.indent}

@@ -359,8 +359,7 @@ def _remove_drop(tree: Tree, path: str, read: list[int]) -> None:
     """Remove a file. One that came under its name meanwhile is another, and goes back."""
     if not tree.exists(path) or version_of(tree.stat(path)) != read:
         return
-    aside = f"{TEMPORARY}/{os.urandom(16).hex()}"
-    tree.make_directory(TEMPORARY)
+    aside = tree.new_temporary()
     tree.rename(path, aside)
     if version_of(tree.stat(aside)) == read:
         tree.unlink(aside)

@@ -11,13 +11,11 @@ import errno
 import fcntl
 import functools
 import os
-import re
 import signal
 import stat
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,7 +37,6 @@ _LEASED_S = 10.0  # how long another process may keep us from opening a file
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a FIFO waits for its other end for ever.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MADE = re.compile(r".*\.([0-9a-f]{8})\.([0-9]{1,10})")  # the end of a temporary's name
 
 
 class Walked(NamedTuple):
@@ -229,7 +226,7 @@ class Tree:
 
     def new_temporary(self) -> str:
         self.make_directory(TEMPORARY)
-        return temporary_name()
+        return f"{TEMPORARY}/{os.urandom(16).hex()}"
 
     def create_temporary(self, content: bytes, durable: bool = True) -> str:
         name = self.new_temporary()
@@ -307,17 +304,17 @@ class Tree:
                 raise
 
     def remove_directory(self, name: str) -> OSError | None:
-        """Remove a directory that nobody else uses with all that it holds, however deep.
+        """Remove a directory that nobody else uses with all that it holds. Follow no link.
 
-        Return the error that stopped it; then something is left.
+        Return the error that stopped it, such as directories too deep; then something is left.
         """
+        from shutil import rmtree  # late: it loads compression that most processes do without
+
         try:
-            with self._directories as held:
-                parent, last = held.reach_parent(name)
-                _empty(held.reach(name))
-                os.rmdir(last, dir_fd=parent)
-        except UnsafePath as error:
-            return OSError(errno.ENOTDIR, str(error))
+            with self.parent(name) as (parent, last):
+                rmtree(last, dir_fd=parent)
+        except RecursionError:
+            return OSError(errno.ELOOP, "its directories are too deep", name)
         except OSError as error:
             return error if self.exists(name) else None
         return None
@@ -381,27 +378,6 @@ def _split(name: str) -> tuple[str, str]:
     if name.count("/") >= _PARTS_CAP:
         raise UnsafePath(f"{name[:100]!r}… is deeper than anything that SMP looks at.")
     return above, last
-
-
-def _empty(top: int) -> None:
-    """Empty a directory. Inner ones move up before they are emptied, so that none is deep."""
-    waiting = ["."]
-    while waiting:
-        name = waiting.pop()
-        directory = os.open(name, _DIRECTORY, dir_fd=top)
-        try:
-            for entry in [*os.scandir(directory)]:
-                if not entry.is_dir(follow_symlinks=False):
-                    os.unlink(entry.name, dir_fd=directory)
-                    continue
-                above = entry.name if name == "." else os.urandom(16).hex()
-                if name != ".":
-                    os.rename(entry.name, above, src_dir_fd=directory, dst_dir_fd=top)
-                waiting.append(above)
-        finally:
-            os.close(directory)
-        if name != ".":
-            os.rmdir(name, dir_fd=top)
 
 
 # Open files.
@@ -486,40 +462,6 @@ def _check_plain(status: os.stat_result, name: str) -> None:
     if status.st_nlink > 1:
         links = f"has {status.st_nlink} hard links, so a write would change another file as well"
         raise UnsafePath(f"{name!r} {links}.")
-
-
-# Temporaries in `.smp/tmp/`. A process is known by its number only to this kernel, since it was
-# started, and in this container.
-
-
-def temporary_name() -> str:
-    """Return a name that nobody has. It names this process: when that is gone, it is nobody's."""
-    return f"{TEMPORARY}/{os.urandom(16).hex()}.{_numbered_here() or '-'}.{os.getpid()}"
-
-
-def maker_is_gone(name: str) -> bool:
-    """Return whether the process that made a temporary is sure to be no more."""
-    made = _MADE.fullmatch(name)
-    if made is None or made[1] != _numbered_here():
-        return False
-    try:
-        # One that was killed keeps its number until somebody asks how it ended.
-        said = Path(f"/proc/{made[2]}/stat").read_text().rpartition(")")[2]
-    except OSError as error:
-        return error.errno in (errno.ENOENT, errno.ESRCH)
-    return said.split()[:1] == ["Z"]
-
-
-@functools.cache
-def _numbered_here() -> str:
-    """Return one text for all processes whose numbers we understand; empty where none is known."""
-    try:
-        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        container = os.stat("/proc/self/ns/pid")
-    except OSError:
-        return ""
-    said = f"{started} {container.st_dev} {container.st_ino}"
-    return f"{zlib.crc32(said.encode()):08x}"
 
 
 # Renaming with flags.

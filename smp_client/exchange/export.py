@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, TypedDict
 
 from ..change.holdings import EVERY, KEPT, Holding, holdings, is_in_use, names
 from ..disk import audit, bundle
+from ..disk.bundle import members_in
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
-from ..disk.tarball import members_in
 from ..disk.tree import Tree, sync
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL

@@ -16,7 +16,6 @@ from ..change.move import sweep
 from ..disk import journal, rewrite
 from ..disk.locks import NO_PATIENCE, lock_all
 from ..disk.scope import Scope
-from ..disk.tree import maker_is_gone
 from ..index.sync import asked_for, scrub_index
 from ..model.errors import LockTimeout
 from ..model.layout import GLOBAL, JOURNAL, LEAVING, RETIRED, TEMPORARY, is_session_id
@@ -25,7 +24,7 @@ from ..model.outcome import Action, Outcome
 if TYPE_CHECKING:
     from ..memory import Memory
 
-ABANDONED_S = 3600.0  # no write takes this long, so a temporary this old belongs to nobody
+ABANDONED_S = 600.0  # no write takes this long, so a temporary this old belongs to nobody
 
 
 def tidy(memory: Memory) -> Outcome:
@@ -98,9 +97,8 @@ def remove_abandoned(memory: Memory) -> list[str]:
         path = f"{TEMPORARY}/{name}"
         with suppress(FileNotFoundError):  # its owner is done with it
             status = tree.stat(path)
-            if maker_is_gone(name) or time.time() - status.st_mtime > ABANDONED_S:
+            if time.time() - status.st_mtime > ABANDONED_S:
                 abandoned[path] = stat.S_ISDIR(status.st_mode)
-    # Asked last: a process that is gone by now has recorded every intent that it ever will.
     named = journal.asides(tree) if abandoned else set()
     for path in abandoned.keys() - named:
         (tree.remove_directory if abandoned[path] else tree.unlink)(path)

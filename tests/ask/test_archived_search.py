@@ -34,8 +34,8 @@ from smp_client import (
     SessionNotFound,
     SessionPutAway,
 )
+from smp_client.disk.bundle import TOTAL_CAP_BYTES
 from smp_client.disk.scopes import scopes
-from smp_client.disk.tarball import TOTAL_CAP_BYTES
 from smp_client.index.database import Index
 from smp_client.index.sync import bring_up_to_date
 from smp_client.index.take_in import outdated, rebuild, refresh

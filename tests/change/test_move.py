@@ -179,7 +179,7 @@ def test_a_bundle_that_was_tampered_with_brings_nothing_back(
     memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch,
     change: dict[str, bytes | None] | bytes,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("smp_client.disk.tarball.TOTAL_CAP_BYTES", 1 << 20)
+    monkeypatch.setattr("smp_client.disk.bundle.TOTAL_CAP_BYTES", 1 << 20)
     memory.create_session(id="s2").record_decision("Another", made_by="a")
     memory.archive_session("s1")
     memory.archive_session("s2")

@@ -254,14 +254,14 @@ def test_a_broken_file_is_logged_once_for_each_change_of_it(
 def test_tidying_is_logged_and_indexing_only_at_level_debug(
     memory: Memory, session: Session, tmp_path: Path, level: str, count: int
 ) -> None:
-    temporary = memory.root / ".smp/tmp/0123.-.1"
+    temporary = memory.root / ".smp/tmp/0123"
     temporary.parent.mkdir(parents=True, exist_ok=True)
     temporary.write_text("abandoned")
     os.utime(temporary, (0, 0))
     config = settings_file(tmp_path, log={"level": level})
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         (said,) = wait_until(lambda: daemon.said("tidied"), "it has tidied")
-        assert said["reason"] == "removed the abandoned temporary 0123.-.1"
+        assert said["reason"] == "removed the abandoned temporary 0123"
         session.record_decision(f"At level {level}", made_by="a")
         smp("sync", "--root", memory.root)
         assert min(len(daemon.said("indexed")), 1) == count

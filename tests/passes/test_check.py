@@ -16,11 +16,11 @@ from daemons import smp
 
 from smp_client import Memory, Session
 from smp_client.disk import journal
+from smp_client.disk.bundle import make_archive, read_members
 from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import quarantined
 from smp_client.disk.rewrite import _prepare
 from smp_client.disk.scope import UPKEEP
-from smp_client.disk.tarball import make_archive, read_members
 from smp_client.passes.check import check
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

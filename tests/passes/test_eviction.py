@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, MemoryNotFound, QuotaExceeded, Session
-from smp_client.disk.tarball import read_members
+from smp_client.disk.bundle import read_members
 from smp_client.passes import compaction
 from smp_client.passes.tidy import tidy
 

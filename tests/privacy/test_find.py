@@ -299,7 +299,7 @@ def damaged(how: str) -> bytes:
 def test_a_packed_file_that_is_no_bundle_is_a_problem_and_hides_no_other(
     hostile: Memory, monkeypatch: pytest.MonkeyPatch, name: str, how: str
 ) -> None:
-    monkeypatch.setattr("smp_client.disk.tarball.TOTAL_CAP_BYTES", 1 << 20)
+    monkeypatch.setattr("smp_client.disk.bundle.TOTAL_CAP_BYTES", 1 << 20)
     (hostile.root / name).parent.mkdir(parents=True, exist_ok=True)
     (hostile.root / name).write_bytes(damaged(how))
     assert WELL in good(hostile)
