@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, Unpack
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Unpack
 
 from .change.restore import delete, delete_everywhere, deleted, restore, restore_batch
 from .change.select import Meant, selection
 from .model.outcome import Outcome
 from .passes.purge import purge, purge_now
-from .privacy.anonymise import AnonymousExport, anonymize
+from .privacy.anonymise import Mask, anonymize
 from .privacy.find import all_about
 
 if TYPE_CHECKING:
     from .memory import Memory
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _of_memory(
-    function: Callable[Concatenate[Memory, P], R],
-) -> Callable[Concatenate[Privacy, P], R]:
-    """Return a function of a memory as a method of its privacy."""
-
-    @wraps(function)
-    def method(privacy: Privacy, /, *args: P.args, **options: P.kwargs) -> R:
-        return function(privacy.memory, *args, **options)
-
-    return method
 
 
 class Privacy:
@@ -37,15 +22,14 @@ class Privacy:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-
-    deleted = _of_memory(deleted)
-    restore = _of_memory(restore)
-    restore_batch = _of_memory(restore_batch)
-    anonymize = _of_memory(anonymize)
-    anonymous_export = _of_memory(AnonymousExport)
-    find = _of_memory(all_about)
-    purge = _of_memory(purge)
-    purge_now = _of_memory(purge_now)
+        self.deleted = partial(deleted, memory)
+        self.restore = partial(restore, memory)
+        self.restore_batch = partial(restore_batch, memory)
+        self.anonymize = partial(anonymize, memory)
+        self.anonymous_export = partial(Mask, memory)
+        self.find = partial(all_about, memory)
+        self.purge = partial(purge, memory)
+        self.purge_now = partial(purge_now, memory)
 
     def delete(
         self, session: str, id: str | Sequence[str] | None = None, *,

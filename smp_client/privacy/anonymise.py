@@ -11,7 +11,8 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..change.change import Change, Draft, Request, apply
@@ -33,8 +34,14 @@ from ..text.mapping import load_mapping
 from ..text.values import BadYaml, Value
 from .find import notes_about
 from .leaks import changed_file
-from .names import Names, is_somebody
-from .placeholder import Anonymization, Placeholders, Replacement, is_placeholder, placeholders_in
+from .placeholder import (
+    Anonymization,
+    Names,
+    Placeholders,
+    Replacement,
+    is_placeholder,
+    placeholders_in,
+)
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -44,10 +51,17 @@ CANNOT_FIND = (
     "Postal addresses, birthdays and descriptions; numbers of no usual form; images, binary data.",
     "Ids, names of files, keys, comments, other sessions, and memories deleted before: they stay.",
 )
-_OWN_NAMES = (
-    "name", "full_name", "first_name", "last_name", "given_name", "family_name", "display_name",
-    "preferred_name", "nickname", "username", "user_name", "user_id", "login", "handle",
-)  # fmt: skip
+# Fields of the profile that name the user.
+_OWN_NAMES = ("name", "full_name", "first_name", "last_name", "nickname", "username", "user_id")
+# Whoever is called so has no name of their own.
+_PARTS_TO_PLAY = """
+    admin administrator agent ai analyst anonymous architect assistant auditor bot coder customer
+    daemon default designer dev developer engineer everybody everyone expert facilitator global
+    guest human lead manager me model moderator nobody none null operator orchestrator owner planner
+    pm po programmer qa researcher reviewer root scribe self sm smp somebody strategist supervisor
+    system team test tester tool unknown user ux writer you
+"""
+_NOBODY = frozenset(_PARTS_TO_PLAY.split())
 # Fields whose values are structure: ids, times, types, references.
 _RECORD = frozenset((
     "id", "timestamp", "decay", "turn", "turn_ref", "memory_refs", "type", "severity", "confidence",
@@ -69,23 +83,28 @@ _OF_HEAD = re.compile(
 class Anonymized(Outcome):
     """An outcome with the placeholders that were put in, and the agents that keep their names."""
 
-    session: str = ""
     replacements: list[Replacement] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
-    earlier: list[str] = field(default_factory=list)  # batches of runs before, still restorable
-    cannot_find: tuple[str, ...] = CANNOT_FIND
-    erased: bool = False
 
 
 class Mask:
-    """The names that sessions know, and the placeholders that stand for them in memories."""
+    """The names that sessions know, and the placeholders that stand for them in memories.
+
+    As the transform of an export it replaces names in each entry. All names must be known before
+    the export begins, so its sessions are read through first.
+    """
+
+    anonymizes = True
 
     def __init__(
-        self, memory: Memory, sessions: Iterable[str], names: str | Iterable[str],
-        projects: str | Iterable[str], config: Anonymization | None,
+        self, memory: Memory, sessions: Sequence[str] | None = None, *,
+        names: str | Iterable[str] = (), projects: str | Iterable[str] = (),
+        config: Anonymization | None = None,
     ) -> None:  # fmt: skip
+        sessions = every_session(memory) if sessions is None else sessions
         self.problems: list[str] = []
-        self._ids, taken = set(sessions), set[str]()
+        self.summaries: dict[str, str] = {}  # their new hashes, by id
+        ids, taken = set(sessions), set[str]()
         given = [*several(names), *several(projects)]
         if wrong := [one for one in given if len(one.strip()) < 2 or not re.search(r"[^\W_]", one)]:
             raise Invalid([f"{one!r} is too short for a name" for one in wrong])
@@ -94,7 +113,7 @@ class Mask:
         speakers, agents = dict[str, None](), dict[str, None]()
 
         def meet(known: dict[str, None], name: object) -> None:
-            if isinstance(name, str) and is_somebody(name) and not is_placeholder(name):
+            if isinstance(name, str) and _is_somebody(name):
                 known[name] = None
 
         try:
@@ -118,59 +137,12 @@ class Mask:
             elif one.file.startswith(f"{STATES}/") and one.is_file:
                 meet(agents, id_of_file(one.file))
             if not one.is_file:
-                self._ids.add(one.id)
+                ids.add(one.id)
         # Whoever speaks is somebody, unless known as an agent.
         every = Names([*people, *(name for name in speakers if name not in agents)], known_projects)
         self.placeholders = Placeholders(every, config, taken)
         self.agents = [name for name in agents if not every.find(name)]
-        said = "The id of the session {} holds a known name, and stays."
-        self.problems += [said.format(one) for one in sessions if self.placeholders.finds(one)]
-        # References, wherever they stand.
-        self._ids = {one for one in self._ids if any(map(str.isdecimal, one))}
-
-    def value(self, value: Any, key: str = "", fixed: frozenset[str] = frozenset()) -> Any:
-        """Return a value with placeholders; keys, fixed fields and references to memories stay."""
-        if isinstance(value, str):
-            if value in self._ids or _REFERENCE.fullmatch(value):
-                return value
-            return self.placeholders.tag(value) if key == "tags" else self.text(value, key)
-        if isinstance(value, list):
-            return [self.value(item, key) for item in value]
-        if isinstance(value, dict):
-            parts = value.items()
-            return {name: part if name in fixed else self.value(part, name) for name, part in parts}
-        return value
-
-    def text(self, text: str, key: str = "") -> str:
-        return self.placeholders.text(text, key)
-
-    def record(self, file: str, value: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the fields of a memory with placeholders."""
-        fixed = _METADATA if file == METADATA else _RECORD
-        fixed |= _ENDS if file == RELATIONSHIP.file else frozenset()
-        new: dict[str, Value] = self.value(dict(value), fixed=fixed)
-        return new
-
-
-class AnonymousExport(Mask):
-    """The transform by which an export holds placeholders in the place of names.
-
-    All names must be known before the export begins, so its sessions are read through first.
-    """
-
-    anonymizes = True
-    cannot_find = CANNOT_FIND
-
-    def __init__(
-        self, memory: Memory, sessions: Sequence[str] | None = None, *,
-        names: str | Iterable[str] = (), projects: str | Iterable[str] = (),
-        config: Anonymization | None = None,
-    ) -> None:  # fmt: skip
-        wanted = every_session(memory) if sessions is None else list(sessions)
-        super().__init__(memory, wanted, names, projects, config)
-
-    def counts(self) -> dict[str, int]:
-        return dict(self.placeholders.counts())
+        self._ids = {one for one in ids if any(map(str.isdecimal, one))}  # references
 
     def __call__(self, entry: dict[str, Any]) -> dict[str, Any] | None:
         """Return an entry of an export with placeholders."""
@@ -181,6 +153,27 @@ class AnonymousExport(Mask):
             new["record"] = self.record(entry["file"], entry["record"])
         if "reason" in entry:  # of a tombstone
             new["reason"] = self.value(entry["reason"])
+        return new
+
+    def value(self, value: Any, key: str = "", fixed: frozenset[str] = frozenset()) -> Any:
+        """Return a value with placeholders; keys, fixed fields and references to memories stay."""
+        if isinstance(value, str):
+            if value in self._ids or _REFERENCE.fullmatch(value):
+                return value
+            with_names = self.placeholders
+            return with_names.tag(value) if key == "tags" else with_names.text(value, key)
+        if isinstance(value, list):
+            return [self.value(item, key) for item in value]
+        if isinstance(value, dict):
+            parts = value.items()
+            return {name: part if name in fixed else self.value(part, name) for name, part in parts}
+        return value
+
+    def record(self, file: str, value: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the fields of a memory with placeholders."""
+        fixed = _METADATA if file == METADATA else _RECORD
+        fixed |= _ENDS if file == RELATIONSHIP.file else frozenset()
+        new: dict[str, Value] = self.value(dict(value), fixed=fixed)
         return new
 
 
@@ -199,25 +192,22 @@ def anonymize(
     head = manifest_of(memory, "undo", session, reason, by, batch, days=days)
     scope = memory._scope(session)
     with scope.undisturbed("anonymising"):
-        mask = Mask(memory, [session], names, projects, config)
-        outcome = Anonymized(session=session, agents=mask.agents, problems=mask.problems)
-        outcome.dry_run = dry_run
-        found = [*holdings(memory, session)]
-        meant = [one for one in found if ids is None or one.id in ids or agent_of(one) in ids]
+        mask = Mask(memory, [session], names=names, projects=projects, config=config)
+        outcome = Anonymized(agents=mask.agents, problems=mask.problems, dry_run=dry_run)
+        meant = [one for one in holdings(memory, session)
+                 if ids is None or one.id in ids or agent_of(one) in ids]  # fmt: skip
         if ids is not None:
             require_known(memory, session, ids, meant)
         # Metadata and profile say who is who: they have the first placeholders.
         meant.sort(key=lambda one: one.file not in (METADATA, PROFILE))
         changed = [(one, change) for one in meant if (change := _change(mask, one)) is not None]
-        changes = _with_summaries(found, [change for _, change in changed])
+        changes = [change for _, change in changed]
         changes += [] if ids is not None else _of_head(memory, session, mask)
         if changed:
             about = tuple(change.id for _, change in changed)
             kinds = tuple(type_of(one.type) for one, _ in changed)
             outcome.actions.append(Action(session, "anonymize", about, reason, kinds=kinds))
         outcome.counts = mask.placeholders.counts()
-        earlier = {one.batch for one in deleted(memory, session) if one.action == "anonymize"}
-        outcome.earlier = sorted(earlier)
         outcome.replacements = mask.placeholders.replacements(with_originals=dry_run)
         if dry_run:
             return outcome
@@ -229,10 +219,11 @@ def anonymize(
                 applied = apply(scope, Request(changes, draft, doing="anonymising"))
             crossed = f"{session}: {{}} was changed meanwhile, and stays."
             outcome.problems += [crossed.format(one) for one in applied.kept]
-    if now:
-        for one in [*outcome.earlier, *([outcome.batch] if outcome.batch else [])]:
+    if now:  # also the originals of earlier runs
+        undo = {one.batch for one in deleted(memory, session) if one.action == "anonymize"}
+        for one in sorted(undo):
             outcome.problems += memory.privacy.purge_now(session, batch=one, by=by).problems
-        outcome.batch, outcome.erased = "", True
+        outcome.batch = ""
     if ids is None or now:
         replacements = mask.placeholders.replacements(with_originals=True)
         gone = [one.what for one in replacements if one.what and len(one.what) > 2]
@@ -244,64 +235,44 @@ def anonymize(
 
 
 def _change(mask: Mask, one: Holding) -> Change | None:
-    """Return the change of one memory; None where it names nobody or cannot be changed."""
+    """Return the change of one memory; None where it names nobody, or has no id."""
     new: bytes | dict[str, Value]
     try:
         if one.is_file:
             fields = functools.partial(mask.record, one.file)
-            new = changed_file(one.file, one.raw, fields, mask.text)
-            replaced_by = hash_of_bytes(new) if new != one.raw else ""
+            new = changed_file(one.file, one.raw, fields, mask.placeholders.text)
+            is_same, hash = new == one.raw, hash_of_bytes(new)
         else:
             new = mask.record(one.file, one.value)
-            replaced_by = hash_of(new) if new != one.value else ""
+            is_same, hash = new == one.value, hash_of(new)
+            if new.get("type") == "summary":
+                mask.summaries[one.id] = summary_hash(new)
     except (SMPError, BadYaml, UnicodeDecodeError) as error:
         mask.problems.append(f"{one.where} cannot be read and stays as it is: {error}")
         return None
-    if replaced_by and not one.id:
-        problem = f"{one.where}, line {one.line}: a record without an id stays as it is."
-        mask.problems.append(problem)
-    if not replaced_by or not one.id:
+    # An evicted turn knows the summary that stands for it by its hash.
+    summary = mask.summaries.get(one.facts.get("summary", ""))
+    if (is_same and not summary) or not one.id:
         return None
-    facts = _facts(replaced_by, one.container)
+    facts = _facts(hash, one.container) | ({"summary_hash": summary} if summary else {})
     return Change(one.file, one.id, one.hash, new, container=one.container, facts=facts)
-
-
-def _with_summaries(found: Sequence[Holding], changes: Sequence[Change]) -> list[Change]:
-    """Return the changes, and the new hash of a summary for the evicted turns it stands for."""
-    new: dict[str, str] = {}
-    for change in changes:
-        if isinstance(change.new, dict) and change.new.get("type") == "summary":
-            new[change.id] = summary_hash(change.new)
-    known = {(change.container, change.file, change.id): change for change in changes}
-    for one in found:
-        if one.place == "evicted" and (hash := new.get(one.facts.get("summary", ""))):
-            key, facts = (one.container, one.file, one.id), _facts(one.hash, one.container)
-            same = Change(*key[1:], one.hash, one.raw, container=one.container, facts=facts)
-            change = known.get(key, same)
-            known[key] = replace(change, facts={**change.facts, "summary_hash": hash})
-    return list(known.values())
 
 
 def _of_head(memory: Memory, session: str, mask: Mask) -> list[Change]:
     """Return the changes of lines in the head of the conversation, as its participants."""
-    container = ""
-    try:
-        if is_in_use(memory, session):
-            content = memory._scope(session).read(TURN.file)
-        else:
-            container = f"{ARCHIVED}/{session}/{ARCHIVE}"
-            content = dict(bundle.read(memory.tree, container).files()).get(TURN.file, b"")
-        head = spans(TURN, content).head
-    except (SMPError, OSError):
-        return []  # it was reported with the memories
+    container = "" if is_in_use(memory, session) else f"{ARCHIVED}/{session}/{ARCHIVE}"
     changes: list[Change] = []
-    for line in dict.fromkeys(head.splitlines(keepends=True)):
-        text = line.decode("utf-8", "replace")
-        new = mask.text(text) if _OF_HEAD.match(text) else text
-        if new != text:
-            raw, facts = new.encode(), _facts(hash_of_bytes(new.encode()), container)
-            old = hash_of_bytes(line)
-            changes.append(Change(TURN.file, "", old, raw, container=container, facts=facts))
+    with suppress(SMPError, OSError):  # it was reported with the memories
+        if container:
+            content = dict(bundle.read(memory.tree, container).files()).get(TURN.file, b"")
+        else:
+            content = memory._scope(session).read(TURN.file)
+        for line in dict.fromkeys(spans(TURN, content).head.splitlines(keepends=True)):
+            text = line.decode("utf-8", "replace")
+            new = mask.placeholders.text(text).encode() if _OF_HEAD.match(text) else line
+            if new != line:
+                facts, old = _facts(hash_of_bytes(new), container), hash_of_bytes(line)
+                changes.append(Change(TURN.file, "", old, new, container=container, facts=facts))
     return changes
 
 
@@ -311,3 +282,10 @@ def _facts(replaced_by: str, container: str) -> dict[str, Any]:
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _is_somebody(name: str) -> bool:
+    """Return whether a participant has a name of its own, and not only a part to play."""
+    word = name.strip().casefold()
+    is_name = len(word) > 1 and any(map(str.isalpha, word))
+    return is_name and word not in _NOBODY and not is_placeholder(name)

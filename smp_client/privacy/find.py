@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 from ..change.places import holds_memories, id_of_file, is_record_file, type_of_file
 from ..disk import bundle
-from ..disk.bundle import SUMMARY, Bundle
-from ..disk.scopes import EVICTED
-from ..model.errors import CorruptionDetected, InvalidQuery, SMPError
+from ..disk.bundle import Bundle
+from ..model.errors import InvalidQuery, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, QUARANTINE
 from ..model.record import kind_of_file, type_of
 from ..text.edits import spans
@@ -32,7 +31,8 @@ _LEAST_CHARACTERS = 3
 _LISTED = 10  # places in one note
 _WHOLE_BYTES = 32 << 20  # no larger file is searched
 _BEFORE_CHARACTERS, _EXCERPT_CHARACTERS = 40, 100
-_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
+_DERIVED = re.compile(rf"{ACTIVE}/[^/]+/indexes/|{re.escape(INDEX_FILE)}")
+_PACKED = b"\x1f\x8b"
 _ESCAPE = re.compile(
     r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\([\"/\\ ])|\\[nrt]|\\\n[ \t]*(?:\\ )?|''"
 )
@@ -43,7 +43,7 @@ class Occurrence:
     """A place where the text stands; with a problem, one that could not be searched."""
 
     session: str  # empty where it belongs to none
-    place: str  # active, archived, evicted, deleted, global, inbox, rejected, quarantined …
+    place: str  # active, archived, deleted, global, quarantine, other, or internal in .smp/
     path: str  # the file below the root
     member: str = ""  # of a bundle, the file in it
     line: int = 0  # of the file or the member; 0 where it has none
@@ -75,17 +75,16 @@ def notes_about(
 
     SMP's own files do not count. In one session, its deleted bundles do not count either.
     """
-    others = (".smp/",) if session is None else (".smp/", f"{DELETED}/")
-    places: dict[str, dict[str, None]] = {opening: {}, "Nobody could search": {}}
+    others = ("internal",) if session is None else ("internal", DELETED)
+    places: dict[str, dict[str, None]] = {}
     for one in _Search(memory, list(texts), session).run():
-        if one.problem and not one.path.startswith(others):
-            places["Nobody could search"][f"{one.path} ({one.problem.rstrip('.')})"] = None
-        elif not one.path.startswith(others):
-            places[opening][one.path] = None
+        if one.place not in others:
+            begin = "Nobody could search" if one.problem else opening
+            places.setdefault(begin, {})[one.path] = None
     notes: list[str] = []
     for begin, paths in places.items():
         more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
-        notes += [f"{begin} {', '.join([*paths][:_LISTED])}{more}."] if paths else []
+        notes.append(f"{begin} {', '.join([*paths][:_LISTED])}{more}.")
     return notes
 
 
@@ -100,21 +99,18 @@ class _Search:
     def run(self) -> Iterator[Occurrence]:
         failed: list[str] = []
         walked = self._tree.walk("", lambda path, _: failed.append(path))
-        # SMP's own files come last.
-        for path, is_directory, is_deep in sorted(walked, key=lambda one: one.path[:4] == ".smp"):
+        # SMP's own files come last, and those that the walk could not enter, to say why.
+        found = sorted(walked, key=lambda one: one.path.startswith(".smp"))
+        for path, is_directory, is_deep in [*found, *((path, False, False) for path in failed)]:
             where = _where(path)
-            if self._session not in (None, where.session) or path.startswith(INDEX_FILE):
+            if self._session not in (None, where.session) or _DERIVED.match(path):
                 continue
             if is_deep:
                 yield replace(where, problem="It is nested too deep, and not searched.")
-            if not path.startswith(".smp"):
-                kind = "directory" if is_directory else ""
-                yield from self._named(replace(where, type=kind), path)
-            if not is_directory and where.place != "derived":
+            if where.place != "internal":
+                yield from self._in_name(where, path)
+            if not is_directory:
                 yield from self._in_file(where, path)
-        for path in failed:
-            if self._session in (None, (where := _where(path)).session):
-                yield from self._in_file(where, path)  # says why it failed
 
     def _in_file(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
         try:
@@ -130,8 +126,6 @@ class _Search:
             yield from self._in_content(where, file, self._tree.read(path))
         except FileNotFoundError:
             return  # it went meanwhile
-        except CorruptionDetected as error:
-            yield replace(where, problem=f"It is packed in another way, or damaged: {error}")
         except (SMPError, OSError) as error:
             yield replace(where, problem=f"It cannot be read: {error}")
 
@@ -141,27 +135,24 @@ class _Search:
             yield from self._in_bundle(where, bundle.unpacked(where.path, content))
         elif any(map(self._pattern.search, _versions(content))):
             for line, memory_id, kind, raw in _parts(file, content, where.session):
-                inner = replace(where, id=_printable(memory_id), type=type_of(kind))
+                inner = replace(where, id=_printable(memory_id), type=kind and type_of(kind))
                 yield from self._in_text(inner, raw, line)
 
     def _in_bundle(self, where: Occurrence, packed: Bundle) -> Iterator[Occurrence]:
         said = packed.manifest
-        if where.place == "deleted":
-            where = replace(where, until=said.until or where.until)
-        where = replace(where, session=where.session or said.session)
+        until = said.until or where.until if where.place == DELETED else ""
+        where = replace(where, session=where.session or said.session, until=until)
         facts = {**asdict(said), "items": [dict(item.facts) for item in said.items if item.facts]}
         text = json.dumps(facts, ensure_ascii=False, indent=0)  # a fact a line
-        kind = "summary" if said.kind == "archive" else ""
-        yield from self._in_text(replace(where, member="manifest.json", type=kind), text.encode())
+        yield from self._in_text(replace(where, member="manifest.json"), text.encode())
         for item, raw in packed.pieces():
             inner = replace(where, member=_printable(item.file))
-            yield from self._named(inner, item.file)
+            yield from self._in_name(inner, item.file)
             if item.is_file:
                 yield from self._in_content(inner, item.file, raw)
             else:
                 inner = replace(inner, id=_printable(item.id), type=type_of(item.type))
-                for one in self._in_text(inner, raw):
-                    yield replace(one, line=0)
+                yield from (replace(one, line=0) for one in self._in_text(inner, raw))
 
     def _in_text(self, where: Occurrence, raw: bytes, first: int = 1) -> Iterator[Occurrence]:
         """Yield each line that holds it: as it stands there, or without the escapes of YAML."""
@@ -176,7 +167,7 @@ class _Search:
                     found[number] = replace(where, line=number, excerpt=excerpt)
         yield from (one for _, one in sorted(found.items()))
 
-    def _named(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
+    def _in_name(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
         """Yield the name of a file or a directory itself."""
         name = path.rpartition("/")[2]
         if self._pattern.search(name):
@@ -192,21 +183,15 @@ def _where(path: str) -> Occurrence:
     if top == ".smp":  # whose names begin with that of a session and a plus
         session, plus, _ = inner[1].partition("+") if len(inner) > 1 else ("", "", "")
         return Occurrence(session if plus else "", "internal", shown)
-    if top not in (ACTIVE, ARCHIVED, DELETED, QUARANTINE) or not inner:
-        return Occurrence("", "other", shown)
-    place = "quarantined" if top == QUARANTINE else top
-    if top == ACTIVE and len(inner) > 2:
-        drop = "rejected" if inner[2] == "rejected" else "inbox"
-        place = {"inbox": drop, "indexes": "derived"}.get(inner[1], place)
-    elif top == ARCHIVED and inner[-1].startswith(EVICTED):
-        place = "evicted"
-    return Occurrence(inner[0], place, shown)
+    if top in (ACTIVE, ARCHIVED, DELETED, QUARANTINE) and inner:
+        return Occurrence(inner[0], top, shown)
+    return Occurrence("", "other", shown)
 
 
 def _parts(file: str, content: bytes, session: str) -> Iterator[tuple[int, str, str, bytes]]:
     """Yield the parts of a file: first line, id, type and bytes of its head and its memories."""
     if not holds_memories(file, GLOBAL if session == GLOBAL else ""):
-        yield 1, "", "summary" if file == SUMMARY else "", content
+        yield 1, "", "", content
     elif not is_record_file(file):
         yield 1, id_of_file(file), type_of_file(file), content
     else:
@@ -214,12 +199,11 @@ def _parts(file: str, content: bytes, session: str) -> Iterator[tuple[int, str, 
         try:
             head, records, *_ = spans(kind, content)
         except SMPError:  # as of a newer version: its bytes can still be searched
-            yield 1, "", "unreadable", content
-            return
-        yield 1, "", "head", head
+            head, records = content, []
+        yield 1, "", "", head
         line = 1 + head.count(b"\n")
         for span in records:
-            yield line, span.id, kind.name if span.value else "unreadable", span.raw
+            yield line, span.id, kind.name if span.value else "", span.raw
             line += span.raw.count(b"\n")
 
 

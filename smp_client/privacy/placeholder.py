@@ -2,21 +2,28 @@
 
 Placeholders are numbered in the order in which their texts first occur. A placeholder of an earlier
 run stays in its text, and is given to no other text.
+
+A name is found as whole words: not `Ann` in `Annotation`, but in `anna_berg`, `Anna's` and
+`anna.berg@example.org`. A full name is found in any case of its letters and in either order. One
+word of it alone, or a name of one word, is found as it was given, with a capital, or in capitals:
+`will` is a word, `Will` may be somebody. In scripts that set no blanks, a name is found anywhere.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..redaction.personal import personal
 from ..redaction.redact import secrets_under
 from ..redaction.secrets import Found, joined
-from .names import PROJECT, USER, Names, Spot
 
+USER, PROJECT = "user_names", "project_names"
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
 _ROUNDS = 64  # far more than any text needs
@@ -36,6 +43,11 @@ _CLASSES = {
     "phone": ("contacts", "Phone-"), "ip_address": ("addresses", "IP-"),
     "iban": ("accounts", "IBAN-"), "card": ("accounts", "Card-"), _HIDDEN: ("secrets", "Secret-"),
 }  # fmt: skip
+_SHORT = 3  # letters; a shorter word of a full name means nobody on its own
+_SPLIT = re.compile(r"[\s._\-,]+")
+_NO_BLANKS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,82 @@ class Replacement:
     what: str | None = None
 
 
+class Spot(NamedTuple):
+    """A place in a text that says who somebody is."""
+
+    start: int
+    end: int
+    kind: str  # USER, PROJECT, or a kind of personal data
+    key: str  # equal for one person or thing
+    shown: str  # as it is known
+
+
+class Names:
+    """All names that are known. A word that two people share means the one who was given first."""
+
+    def __init__(self, people: Iterable[str] = (), projects: Iterable[str] = ()) -> None:
+        self._loose: dict[str, tuple[str, str]] = {}  # by its words in small letters
+        self._strict: dict[str, tuple[str, str]] = {}  # by how one word is written
+        # Who is called by one word is taken for the one who has it as a part of a full name.
+        for text in sorted(dict.fromkeys(people), key=lambda text: len(_words(text)) == 1):
+            self._add_person(text)
+        for text in dict.fromkeys(projects):
+            self._add(text, (PROJECT, text))
+        forms = sorted({*self._loose, *self._strict}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(_pattern, forms)) or r"(?!)", re.IGNORECASE)
+
+    def find(self, text: str) -> list[Spot]:
+        """Return every place where a name stands, in order."""
+        found: list[Spot] = []
+        for match in self._pattern.finditer(text):
+            word = _plain(match[0])
+            loose = self._loose.get(" ".join(_words(word.lower())))
+            if meaning := self._strict.get(word) or loose:
+                found.append(Spot(*match.span(), meaning[0], meaning[1].casefold(), meaning[1]))
+        return found
+
+    def _add_person(self, text: str) -> None:
+        words = _words(_plain(text.partition("@")[0]))
+        # `anna` is the Anna Berg who is known already.
+        known = self._strict.get(words[0][:1].upper() + words[0][1:]) if len(words) == 1 else None
+        meaning = known or (USER, text)
+        self._add(text, meaning)
+        if len(words) > 1 and not any(word.isdecimal() for word in words):
+            self._add(" ".join(reversed(words)), meaning)
+            self._loose.setdefault("".join(words).lower(), meaning)
+            for word in words:
+                if len(word) >= _SHORT:
+                    self._add(word, meaning)
+
+    def _add(self, text: str, meaning: tuple[str, str]) -> None:
+        words = _words(_plain(text))
+        if len(words) > 1:
+            self._loose.setdefault(" ".join(words).lower(), meaning)
+        elif words:
+            word = _plain(text.strip())
+            for form in (word, word[:1].upper() + word[1:], word.upper()):
+                self._strict.setdefault(form, meaning)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in _SPLIT.split(text) if word]
+
+
+def _plain(text: str) -> str:
+    """Return a name in the one form in which it is compared."""
+    return unicodedata.normalize("NFC", text).replace("’", "'")
+
+
+def _pattern(words: str) -> str:
+    """Return a pattern for a name, its accents composed or not."""
+    forms = dict.fromkeys((words, unicodedata.normalize("NFD", words)))
+    escaped = (re.escape(form).replace("'", "['’]") for form in forms)
+    inner = "|".join(form.replace(r"\ ", r"[\s._\-,]{1,3}") for form in escaped)
+    before = r"(?<![^\W_])" if words[0].isalnum() and not _NO_BLANKS.match(words[0]) else ""
+    after = r"(?![^\W_])" if words[-1].isalnum() and not _NO_BLANKS.match(words[-1]) else ""
+    return f"{before}(?:{inner}){after}"
+
+
 class Placeholders:
     """The placeholders of one run. Those in `taken` are not given again."""
 
@@ -72,7 +160,7 @@ class Placeholders:
         self, names: Names, config: Anonymization | None = None, taken: Iterable[str] = ()
     ) -> None:
         self._names, self._config = names, config or Anonymization()
-        self._given: dict[tuple[str, str], str] = {}
+        self._given: dict[tuple[str, str], str] = {}  # by kind and key
         self._shown: dict[str, tuple[str, str]] = {}  # kind and original, by placeholder
         self._counts: Counter[str] = Counter()
         self._taken = set(taken)
@@ -100,10 +188,6 @@ class Placeholders:
         if new != tag and len(new) > _TAG_CHARACTERS:
             return next((match[0] for match in _FORM.finditer(new)), _TAG_REMOVED)
         return new
-
-    def finds(self, text: str) -> bool:
-        """Return whether a known name or an e-mail address stands in a text."""
-        return any(spot.kind in (USER, PROJECT, "email") for spot in self._spots(text, ""))
 
     def replacements(self, *, with_originals: bool) -> list[Replacement]:
         """Return the placeholders in the order in which they were given."""

@@ -73,8 +73,8 @@ def export(call: Call) -> None:
     more: dict[str, Any] = {"file": str(Path(call.output).absolute())}
     if changed:
         done.problems += changed.problems
-        done.notes += limits(changed.agents, changed.cannot_find)
-        more |= {"replaced": changed.counts(), "cannot_find": changed.cannot_find}
+        done.notes += limits(changed.agents)
+        more |= {"replaced": changed.placeholders.counts()}
 
     def print_counts() -> None:
         counts, parts = done.counts, "files" if call.exact else "entries"

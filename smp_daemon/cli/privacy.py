@@ -167,10 +167,12 @@ def naming(call: Call) -> dict[str, Any]:
     return {"names": call.name, "projects": call.project, "config": config}
 
 
-def limits(agents: list[str], cannot_find: tuple[str, ...]) -> list[str]:
-    """Return what a person must know who passes an anonymous text on."""
+def limits(agents: list[str]) -> list[str]:
+    """Return the sentences that a person must know who passes an anonymous text on."""
+    from smp_client.privacy.anonymise import CANNOT_FIND
+
     kept = f"taken for agents, and kept: {out.listed(agents)}. Give a person with --name."
-    return [*([kept] if agents else []), *(f"not found: {sentence}" for sentence in cannot_find)]
+    return [*([kept] if agents else []), *(f"not found: {sentence}" for sentence in CANNOT_FIND)]
 
 
 @command(
@@ -197,10 +199,7 @@ def anonymize(call: Call) -> None:
     after = "Nothing brings the originals back." if call.now else f"{days} brings them back."
     call.ask(do, f"Replace names in {{}}? {after}")
     done = do(call.dry_run)
-    done.notes += limits(done.agents, done.cannot_find) if done.actions else []
-    if done.earlier and not done.erased:
-        purging = "; ".join(f"smp purge --batch {batch} --now" for batch in done.earlier)
-        done.notes.append(f"Earlier originals can still be restored; {purging} destroys them.")
+    done.notes += limits(done.agents) if done.actions else []
     replaced = [asdict(one) for one in done.replacements]
 
     def print_replacements() -> None:
@@ -209,8 +208,6 @@ def anonymize(call: Call) -> None:
         end = " would be changed; nothing was changed" if done.dry_run else " changed"
         out.say(out.counted(len(done.ids), "memory") + end)
 
-    names = ("batch", "session", "agents", "earlier", "cannot_find", "erased")
-    said = {name: getattr(done, name) for name in names}
     note = f"{days} --batch {done.batch} brings back the originals." if done.batch else ""
-    call.finish(done, body=print_replacements, note=note, memories=done.ids,
-                replacements=replaced, **said)  # fmt: skip
+    call.finish(done, body=print_replacements, note=note, memories=done.ids, batch=done.batch,
+                session=name, agents=done.agents, replacements=replaced)  # fmt: skip

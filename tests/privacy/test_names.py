@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smp_client import Anonymization
-from smp_client.privacy.names import Names
-from smp_client.privacy.placeholder import Placeholders, placeholders_in
+from smp_client.privacy.placeholder import Names, Placeholders, placeholders_in
 
 KNOWN = Names(["Anna Berg", "Zoë O'Neill", "王伟", "Will Ray", "user-123"], ["Red Fox"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Redaction
@@ -18,6 +18,7 @@ from smp_client.redaction.secrets import SECRET_KINDS, Found, secrets
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 Find = Callable[[str], list[Found]]
+UNTIMED = settings(deadline=None)
 
 
 def entries(name: str) -> list[tuple[str, str]]:
@@ -88,6 +89,7 @@ SHAPES = [marked(text)[0] for _, text in entries("secrets.yaml")]
 WHITE = st.text(" \t\n", min_size=1, max_size=8)
 
 
+@UNTIMED
 @given(st.sampled_from(entries("secrets.yaml")), WHITE, WHITE)
 def test_a_secret_is_found_whatever_white_space_is_around_it(
     entry: tuple[str, str], before: str, after: str
@@ -106,6 +108,7 @@ PIECES = st.sampled_from([*SHAPES, *KEPT, *GLUE]) | st.text(max_size=20)
 MIXTURES = st.lists(PIECES, max_size=6).map("".join)
 
 
+@UNTIMED
 @given(MIXTURES)
 @example("password=İghp_" + "aB3" * 12)
 def test_what_is_found_is_in_the_text_in_order_and_never_overlaps(text: str) -> None:
@@ -117,6 +120,7 @@ def test_what_is_found_is_in_the_text_in_order_and_never_overlaps(text: str) -> 
             at = found.end
 
 
+@UNTIMED
 @given(MIXTURES)
 def test_redacting_once_is_enough(text: str) -> None:
     """A placeholder is not taken for a secret, alone or with the text around it."""
@@ -124,6 +128,7 @@ def test_redacting_once_is_enough(text: str) -> None:
     assert Redaction().redacted_text(once) == (once, {})
 
 
+@UNTIMED
 @given(st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \n", max_size=400))
 @example("the password is secret and the token is bearer basic key")
 def test_words_are_never_touched(text: str) -> None:
