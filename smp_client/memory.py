@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from .agents.context import Context
     from .ask.asker import Asker
     from .change.move import Away
-    from .disk.access import Readings
     from .erasure import Privacy
     from .exchange.gate import Exchange
     from .index.fresh import Fresh
@@ -63,7 +62,7 @@ class Memory(Place):
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
         super().__init__(root)
         self.options = Options(**options)
-        self._answering: tuple[Fresh, Readings, Published] | None = None
+        self._answering: tuple[Fresh, Published] | None = None
 
     search = questions.search
     by_topic = questions.by_topic
@@ -338,11 +337,10 @@ class Memory(Place):
 
     def _asker_of(self, scopes: Sequence[str]) -> Asker:
         from .ask.asker import Asker
-        from .disk.access import Readings
         from .index.fresh import Fresh
 
         if self._answering is None:
-            self._answering = Fresh(self, self._scope), Readings(), published(self.tree)
+            self._answering = Fresh(self, self._scope), published(self.tree)
         return Asker(*self._answering, scopes, self._scope, self.options, _wake)
 
 

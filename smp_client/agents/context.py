@@ -21,6 +21,7 @@ from ..ask.engine import find, of_keys, similar, where
 from ..ask.likeness import Said, likeness, said
 from ..ask.options import NEWEST, Answer, QueryOptions, Wanted, one_of
 from ..ask.priorities import View
+from ..disk import access
 from ..disk.scopes import archived_scope, session_of
 from ..index.sql import Sql
 from ..index.validity import holds
@@ -28,7 +29,7 @@ from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
 from ..model.record import TURN, Record
 from ..model.severity import rank
-from ..model.times import time_of
+from ..model.times import EPOCH, time_of
 from . import relevant
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
 
@@ -106,7 +107,10 @@ def context_of(asker: Asker, request: Request, rights: Rights = _EVERYTHING) -> 
         chosen = _Choice(view, want, request, rights)
         context, read = _written(chosen, request)
         found.append(context)
-        return read
+        # Readings that decay has not yet added to the records stand in the log.
+        log = access.load(asker.scope(str(request.session))) if read else b""
+        last = {name: reading.last for name, reading in access.parse(log).items()}
+        return Answer([one for one in read if view.now - last.get(one.id, EPOCH) >= _COUNTED])
 
     options: QueryOptions = {"count_access": True}
     if request.project is not None:
@@ -217,15 +221,16 @@ class _Choice:
 
         Reading those of other sessions does not count: sessions that nobody works in must age.
         """
-        noted = self._view.index.noted.get(str(self._request.session))
         fresh: list[Record] = []
         for record in records:
             if record.session != self._request.session or record.type == TURN.type:
                 continue
-            decay, reading = record.data.get("decay"), noted.get(record.id) if noted else None
+            decay = record.data.get("decay")
             stamp = time_of(decay.get("last_accessed")) if isinstance(decay, dict) else None
-            times = [stamp, record.timestamp, reading and reading.last]
-            if all(time is None or self._view.now - time >= _COUNTED for time in times):
+            if all(
+                time is None or self._view.now - time >= _COUNTED
+                for time in (stamp, record.timestamp)
+            ):
                 fresh.append(record)
         return Answer(fresh)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ..disk import access
 from ..disk.policy import Published
 from ..disk.scope import Options, Scope
-from ..disk.scopes import is_archived, session_of
+from ..disk.scopes import session_of
 from ..disk.session_files import METADATA, RESTING
 from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
@@ -32,7 +32,6 @@ _WOKEN_AT_ONCE = 8  # each costs a file that is made durable; the next pass sees
 
 class Asker(NamedTuple):
     fresh: Fresh
-    readings: access.Readings
     published: Published
     scopes: Sequence[str]
     scope: Callable[[str], Scope]
@@ -80,15 +79,13 @@ class Asker(NamedTuple):
     def _ask(
         self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None
     ) -> tuple[T, Source]:
-        active = [scope for scope in self.scopes if not is_archived(scope)]
-        noted = {scope: self.readings.of(self.scope(scope)) for scope in active}
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:
             return question(View(index, tuple(self.scopes), now, policy, weights))
 
         def ready(index: Index) -> None:
-            prepare(index, now, policy, noted)
+            prepare(index, now, policy)
 
         return self.fresh.answer(Question(self.scopes, files, ready, asked))
 

@@ -1,18 +1,16 @@
 """The priority of memories as of now, inside the index: the formula of model/priority.py in SQL.
 
-Temporary tables of the connection hold the rules of the policy, and the readings since records were
-last written. They are filled before a question, and only with changes since the last question.
+Temporary tables of the connection hold the rules of the policy, and the time of the question. A
+reading counts once the decay pass has added it to the record.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from itertools import takewhile
 from typing import NamedTuple
 
-from ..disk.access import Noted
 from ..index.archive import STATE as ARCHIVED
 from ..index.archive import TYPE as SUMMARY_TYPE
 from ..index.database import Index
@@ -29,12 +27,8 @@ CREATE TEMP TABLE IF NOT EXISTS rules (
     boost_cap REAL, PRIMARY KEY (scope, standing)
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS clock (now INTEGER);
-CREATE TEMP TABLE IF NOT EXISTS noted (
-    scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)
-) WITHOUT ROWID;
 """
 _HAS_RULES = "metadata LIKE '%decay_config%'"
-_NOTHING_READ = Noted()
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
 
 
@@ -72,8 +66,8 @@ class Columns(NamedTuple):
     holds: str  # a factor of the score: less than 1 for a memory that no longer holds
 
 
-def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, Noted]) -> None:
-    """Fill the temporary tables with the policy, the time and the readings of a question."""
+def prepare(index: Index, now: datetime, policy: Policy) -> None:
+    """Fill the temporary tables with the policy and the time of a question."""
     if index.rules != policy:
         index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
         index.connection.execute("INSERT INTO temp.clock VALUES (0)")
@@ -81,21 +75,6 @@ def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, 
         index.rules = policy
     # The time is no part of a question's text: SQLite compiles the same text only once.
     index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
-    for scope, noted in readings.items():
-        before = index.noted.get(scope, _NOTHING_READ)
-        if before is noted or not (before or noted):
-            continue
-        if before.log is not noted.log:
-            index.connection.execute("DELETE FROM temp.noted WHERE scope = ?", (scope,))
-            before = _NOTHING_READ
-        # The readings since the last question stand at the end.
-        last = reversed(noted.items())
-        new = takewhile(lambda item: before.get(item[0]) != item[1], last)  # noqa: B023
-        rows = [(scope, name, reading.times, microseconds(reading.last)) for name, reading in new]
-        index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", rows)
-        index.noted[scope] = noted
-        if not noted:
-            del index.noted[scope]
 
 
 def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
@@ -113,10 +92,6 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
     memories = "memories m NOT INDEXED" if by_key else "memories m"
     rules = f"temp.rules r ON r.scope = {scope} AND r.standing = m.standing"
     joined = f"FROM {memories} CROSS JOIN {rules} CROSS JOIN temp.clock"
-    last, times = "COALESCE(m.accessed, m.at, now)", "m.accesses"
-    if view.index.noted:
-        joined += " LEFT JOIN temp.noted a ON a.scope = m.scope AND a.id = m.id"
-        last, times = f"MAX({last}, COALESCE(a.last, 0))", "(m.accesses + COALESCE(a.times, 0))"
     state = "1.0"
     if len(view.scopes) > 1:
         joined += " LEFT JOIN sessions s ON s.scope = m.scope"
@@ -128,11 +103,12 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
         status = f"COALESCE(s.status, CASE WHEN m.scope GLOB '{ARCHIVED}/*' THEN '{ARCHIVED}' END)"
         state = f"CASE {status} {cases} ELSE 1.0 END" if cases else state
         state += f" * CASE m.type WHEN '{SUMMARY_TYPE}' THEN {SUMMARY} ELSE 1.0 END"
-    idle, age = f"MAX(0, now - {last})", "MAX(0, now - COALESCE(m.at, now))"
+    idle = "MAX(0, now - COALESCE(m.accessed, m.at, now))"
+    age = "MAX(0, now - COALESCE(m.at, now))"
     priority = (
         "MAX(r.floor, 0.0, MIN(1.0, COALESCE(m.base, r.base)"
         f" * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
-        f" + MIN(r.boost_cap, {times} * r.boost)))"
+        " + MIN(r.boost_cap, m.accesses * r.boost)))"
     )
     recency = f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})"
     return joined, Columns(priority, recency, state, factor(view.weights.ended))

@@ -1,31 +1,31 @@
-"""Readings are noted in `access.log`, and the decay job folds them into the records.
+"""Readings are noted in `access.log`. They count once the decay pass has added them to the records.
 
 One line for each reading, a time and the ids, each with `*n` where it stands for n readings:
 
     2026-01-11T14:30:00Z DEC-001 FIND-002*3
 
-A reading must cost next to nothing, so a line is appended without a lock and without a sync. Counts
-are approximate: the log may be removed, and a crash may lose a reading or count it twice.
+A line is appended without a lock and without a sync. Counts are approximate: the log may be
+removed, and a crash may lose a reading or count it twice.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from types import MappingProxyType
 from typing import NamedTuple
 
 from ..model.errors import SMPError
 from ..model.layout import ACCESS_LOG
-from ..model.times import parse_time, render_time
+from ..model.times import parse_time, render_time, time_of
 from .scope import Scope
-from .tree import read_from, version_of, write_all
+from .tree import read_from, write_all
 
 _FOLD_BYTES = 256 * 1024
 _READ_CAP_BYTES = 4 * _FOLD_BYTES
+_END_BYTES = 64 * 1024  # which holds the last line of the log
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ITEM = re.compile(rf"({_ID.pattern})(?:\*([1-9]\d{{0,8}}))?")
 
@@ -33,12 +33,6 @@ _ITEM = re.compile(rf"({_ID.pattern})(?:\*([1-9]\d{{0,8}}))?")
 class Access(NamedTuple):
     times: int
     last: datetime
-
-
-class Noted(dict[str, Access]):
-    """The readings of each memory in a log, those that were read last at the end."""
-
-    log: object = None  # another one for each log that was read from its beginning
 
 
 def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
@@ -88,53 +82,25 @@ def cut(scope: Scope, log: bytes, kept: Mapping[str, Access]) -> None:
             scope.tree.replace_derived(path, render(kept) + content[len(log) :])
 
 
-class _Known(NamedTuple):
-    """A log that was read: its identity, how much was read, and the readings."""
-
-    version: Sequence[int] = (0, 0, 0)
-    done: int = 0
-    noted: Noted = Noted()
-
-
-class Readings:
-    """The readings in the logs of some scopes. Only new lines are read."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}  # by scope
-
-    def of(self, scope: Scope) -> Noted:
-        """Return how often, and when last, each memory was read since the log was begun."""
-        path, known = scope.path(ACCESS_LOG), self._known.get(scope.name, _Known())
-        try:
-            # Most logs are as they were. Another file is opened with care.
-            if version_of(os.lstat(f"{os.fspath(scope.tree.root)}/{path}")) != known.version:
-                with scope.tree.opened(path) as descriptor:
-                    known = self._known[scope.name] = _read(descriptor, known)
-        except (OSError, SMPError):
-            return Noted()
-        return known.noted
+def last_reading(scope: Scope) -> datetime | None:
+    """Return the time in the last line of the log; None where no line has one."""
+    try:
+        with scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
+            size = os.fstat(descriptor).st_size
+            lines = read_from(descriptor, max(0, size - _END_BYTES)).splitlines()
+    except (OSError, SMPError):
+        return None
+    stamps = (line.partition(b" ")[0].decode("utf-8", "replace") for line in reversed(lines))
+    return next(filter(None, map(time_of, stamps)), None)
 
 
-def _read(descriptor: int, known: _Known) -> _Known:
-    status = os.fstat(descriptor)
-    if known.version[0] != status.st_ino or known.done > status.st_size:
-        known = _Known(noted=Noted())
-        known.noted.log = object()
-    lines = read_from(descriptor, known.done)
-    lines = lines[: lines.rfind(b"\n") + 1]  # half a line is still being written
-    noted = Noted(parse(lines, known.noted))
-    noted.log = known.noted.log
-    return _Known(version_of(status), known.done + len(lines), noted)
-
-
-def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) -> dict[str, Access]:
-    """Return the readings with those that are known already. Skip lines that make no sense."""
-    found = dict(known)
-    stamps: dict[str, datetime] = {}
+def parse(content: bytes) -> dict[str, Access]:
+    """Return the readings of each memory, the latest at the end. Skip lines that make no sense."""
+    found: dict[str, Access] = {}
     for line in content[-_READ_CAP_BYTES:].decode("utf-8", "replace").splitlines():
         stamp, *items = line.split(" ")
         try:
-            at = stamps.get(stamp) or stamps.setdefault(stamp, parse_time(stamp))
+            at = parse_time(stamp)
         except (ValueError, OverflowError):
             continue
         for item in items:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..disk.scopes import session_of
 from ..disk.tree import FILE_MODE
@@ -21,9 +21,6 @@ from .archive import TYPE as SUMMARY_TYPE
 from .mentions import SESSION, of_session, own_topics, tell
 from .schema import BUSY_MS, SETTINGS, TABLES, UnusableIndex, check, connect, create
 from .validity import judge
-
-if TYPE_CHECKING:
-    from ..disk.access import Noted
 
 _WORDS = "text, more, actor, tags, owner"
 _TRY_MS = 200  # of waiting inside SQLite, where nobody can be interrupted
@@ -93,7 +90,6 @@ class Index:
         self.connection = connection
         # The contents of this connection's temporary tables, see priorities.py.
         self.rules: object = None
-        self.noted: dict[str, Noted] = {}
         self.vectors: Any = None  # as meaning.py has read them
         self._is_reading = False
         # The identity of each file by scope, as one generation has them.

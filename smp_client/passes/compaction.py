@@ -16,7 +16,7 @@ import math
 import secrets
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..ask.priorities import source
 from ..change.change import Change, Draft, Request, apply, replanned
 from ..change.holdings import in_file
+from ..disk import access
 from ..disk.bundle import Manifest
 from ..disk.scopes import ENDING, EVICTED, archived_scope
 from ..disk.session_files import METADATA
@@ -295,40 +296,39 @@ def _planned(session: Session, target_bytes: int) -> CompactionPlan:
     """Return the plan for the session as it is now."""
     now = session._now()
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
-    found, decayed_below = session._own_asker().ask(_question)
+    readings = access.parse(access.load(session.scope))
+    last_read = {name: reading.last for name, reading in readings.items()}
+    found, decayed_below = session._own_asker().ask(lambda view: _question(view, last_read))
     last = {item.file: item.key for item in found}
     items = [item._replace(is_last=last[item.file] == item.key) for item in found]
     items += _histories(session)
     return plan(items, policy_of(session), now, target_bytes, decayed_below)
 
 
-def _question(view: View) -> tuple[list[Item], float]:
+def _question(view: View, last_read: Mapping[str, datetime]) -> tuple[list[Item], float]:
     joined, columns = source(view)
-    read = "a.last" if view.index.noted else "NULL"
     same = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key"
     twice = f"EXISTS (SELECT 1 FROM memories o WHERE {same})"
     asked = (
         f"SELECT m.id, m.type, m.file, m.start, m.end - m.start, m.hash, {columns.priority},"
-        f" m.standing, {twice}, m.actor, m.data, m.at, m.accessed, {read} {joined}"
+        f" m.standing, {twice}, m.actor, m.data, m.at, m.accessed {joined}"
         f" WHERE m.scope = ? AND {NAMED} AND NOT EXISTS (SELECT 1 FROM files f"
         " WHERE f.scope = m.scope AND f.file = m.file AND f.problem IS NOT NULL)"
         " ORDER BY m.file, m.start"
     )
     rows = view.index.connection.execute(asked, view.scopes)
-    return [_item(row) for row in rows], view.policy.decayed_below
+    return [_item(row, last_read.get(row[0])) for row in rows], view.policy.decayed_below
 
 
-def _item(row: tuple[Any, ...]) -> Item:
+def _item(row: tuple[Any, ...], last_read: datetime | None) -> Item:
     memory_id, type, file, start, size, hash, priority, *more = row
     standing, is_double, actor, data, *times = more
     is_plain = type in (STATE, ARTIFACT) or (
         type == TURN.name and '"updated_at"' not in data and f'"{SUMMARIZES}"' not in data
     )
     value: dict[str, Any] = {} if is_plain else json.loads(data)
-    used, changed = max((at for at in times if at is not None), default=None), None
-    if value and "updated_at" in value:
-        changed = time_of(value["updated_at"])
-    uses = [at for at in (time_at(used), changed) if at is not None]
+    changed = time_of(value["updated_at"]) if value and "updated_at" in value else None
+    uses = [at for at in (*map(time_at, times), changed, last_read) if at is not None]
     return Item(
         memory_id, type, file, start, size, hash, priority, time_at(times[0]),
         max(uses, default=None), pinned=standing == PINNED, closed=is_resolved(value),

@@ -1,9 +1,9 @@
 """The decay pass: files show each priority as of now, and how often each memory was read.
 
-The index knows each priority as of now, see ask/priorities.py. A record changes where its file
-shows another one in two digits, or where it was read since the last pass. Only its line of `decay`
-changes, all other bytes stay; a record without one is left as it is. Then the readings that were
-counted are cut from the access log.
+The index knows each priority as of now, see ask/priorities.py; readings in the access log come on
+top of it. A record changes where its file shows another priority in two digits, or where it was
+read since the last pass. Only its line of `decay` changes, all other bytes stay; a record without
+one is left as it is. Then the readings that were counted are cut from the access log.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
 
     def attempt() -> Outcome:
         with scope.answering("planning to decay"):
-            log = access.load(scope)  # before the index, which then knows at least these readings
+            log = access.load(scope)
             seen = _look(session, access.parse(log))
         changes = plan(seen)
         outcome = Outcome(problems=seen.problems, dry_run=dry_run)
@@ -173,7 +173,8 @@ def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime)
 def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
     """Ask the index, and read only the files in which something differs or was read."""
     scope = session.scope
-    now, policy, known, bad, metadata = session._own_asker().ask(_question)
+    asked = session._own_asker().ask(lambda view: _question(view, noted))
+    now, policy, known, bad, metadata = asked
     changing = [one for one in known
                 if (one.differs or one.id in noted) and not bad.get(one.file)]  # fmt: skip
     seen = Seen(now, policy, changing, noted)
@@ -200,18 +201,28 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
 
 
 def _question(
-    view: View,
+    view: View, noted: Mapping[str, Access]
 ) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
     ask = view.index.connection.execute
+    session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
+    metadata = json.loads(session[0]) if session else {}
+    policy = view.policy.for_session(metadata)
     joined, columns = source(view)
     asked = (
         "SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at),"
-        f" {columns.priority}, json_extract(m.data, '$.decay.priority') {joined}"
-        f" WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
+        f" {columns.priority}, json_extract(m.data, '$.decay.priority'), m.standing, m.base, m.at"
+        f" {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
     )
-    known = [Known(file, name, hash, accesses, time_at(at), priority, shown)
-             for file, name, hash, accesses, at, priority, shown
-             in ask(asked, view.scopes)]  # fmt: skip
+    known: list[Known] = []
+    rows = ask(asked, view.scopes)
+    for file, name, hash, accesses, at, priority, shown, standing, base, made in rows:
+        one = Known(file, name, hash, accesses, time_at(at), priority, shown)
+        if reading := noted.get(one.id):
+            age = view.now - (time_at(made) or view.now)
+            idle = view.now - max(reading.last, one.last or reading.last)
+            now = policy.priority(standing, base=base, age_days=age / _DAY, idle_days=idle / _DAY,
+                                  accesses=accesses + reading.times)  # fmt: skip
+            one = one._replace(priority=now)
+        known.append(one)
     problems = dict(ask("SELECT file, problem FROM files WHERE scope = ?", view.scopes))
-    session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
-    return view.now, view.policy, known, problems, json.loads(session[0]) if session else {}
+    return view.now, view.policy, known, problems, metadata

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ..disk import access
 from ..disk.locks import NO_PATIENCE
 from ..disk.rewrite import rewrite
 from ..disk.scope import Scope
@@ -108,17 +109,18 @@ def wait_s(thresholds: Thresholds) -> float:
 
 def last_activity(session: Session) -> datetime:
     """Return when it was last written to or read; now, where nothing at all tells."""
-    return session._asker().ask(_activities).get(session.id) or session._now()
+    return activities(session.memory, [session.id]).get(session.id) or session._now()
 
 
 def activities(
     memory: Memory, sessions: Sequence[str], *, readings: bool = True
 ) -> dict[str, datetime]:
     """Return when each was last used, or last written to; without those of which nothing tells."""
-    return memory._asker_of(sessions).ask(lambda view: _activities(view, readings=readings))
+    read = {name: access.last_reading(memory._scope(name)) for name in sessions} if readings else {}
+    return memory._asker_of(sessions).ask(lambda view: _activities(view, read))
 
 
-def _activities(view: View, *, readings: bool = True) -> dict[str, datetime]:
+def _activities(view: View, read: Mapping[str, datetime | None]) -> dict[str, datetime]:
     within, ask = view.within("scope"), view.index.connection.execute
     limit = min(view.now, datetime.max.replace(tzinfo=UTC) - _FUTURE) + _FUTURE
     found: dict[str, datetime] = {}
@@ -128,15 +130,15 @@ def _activities(view: View, *, readings: bool = True) -> dict[str, datetime]:
             if time is not None and EPOCH < time <= limit:
                 found[scope] = max(found.get(scope, EPOCH), time)
 
-    names = ("created_at", "last_accessed") if readings else ("created_at",)
+    for scope, at in read.items():
+        note(scope, at)
+    names = ("created_at", "last_accessed") if read else ("created_at",)
     asked = f"SELECT scope, metadata FROM sessions WHERE {within.text}"
     for scope, metadata in ask(asked, within.parameters):
         note(scope, *(time_of(json.loads(metadata).get(name)) for name in names))
-    sources = [("at", "memories")]
-    sources += [("accessed", "memories"), ("last", "temp.noted")] if readings else []
-    for column, table in sources:
+    for column in ("at", "accessed") if read else ("at",):
         past = f"{within.text} AND {column} <= {microseconds(limit)}"
-        query = f"SELECT scope, MAX({column}) FROM {table} WHERE {past} GROUP BY scope"
+        query = f"SELECT scope, MAX({column}) FROM memories WHERE {past} GROUP BY scope"
         for scope, at in ask(query, within.parameters):
             note(scope, time_at(at))
     # Looking for the word is far quicker than reading the JSON of every memory.

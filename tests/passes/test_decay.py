@@ -94,7 +94,7 @@ def read(session: Session, *ids: str) -> None:
 
 
 def noted(session: Session) -> dict[str, int]:
-    return {name: one.times for name, one in access.Readings().of(session.scope).items()}
+    return {name: one.times for name, one in access.parse(access.load(session.scope)).items()}
 
 
 def differing(before: bytes, after: bytes) -> list[tuple[str, str]]:
