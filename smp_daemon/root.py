@@ -23,8 +23,7 @@ from smp_client.model.ranking import Weights
 from .fullness import Fullness
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.derived import Derived
-from .ingest.drops import Drops
-from .ingest.report import Report
+from .ingest.inbox import Inbox
 from .ingest.unlocked_edits import UnlockedEdits
 from .ingest.watcher import Notice, Watcher
 from .jobs import Job
@@ -67,7 +66,7 @@ class Root:
         self.too_full: dict[str, None] = {}  # sessions to be compacted, in their order
         self.known_vanished: set[str] = set()
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
-        self.drops, self.derived, self.report = Drops(self), Derived(self), Report(self)
+        self.inbox, self.derived = Inbox(self), Derived(self)
         self.edits, self.fullness = UnlockedEdits(self), Fullness(self)
         self._hasty = Memory(memory.root)
         self._held = ExitStack()
@@ -220,7 +219,7 @@ class Root:
         self.problems.pop("watcher", None)
         if problem := self.watcher.check():
             self.problems["watcher"] = problem
-        self.drops.ask_again()
+        self.inbox.ask_again()
         if self.edits.is_unfinished:
             self.edits.look()
         if self._index_is_gone():

@@ -234,22 +234,22 @@ class Worker:
             else:
                 taken = indexer.take_in(root.memory, root.index, paths)
             for scope in taken.inboxes:
-                self._apart(root, f"taking in drops of {scope}", partial(root.drops.take_in, scope))
+                self._apart(root, f"taking in drops of {scope}", partial(root.inbox.take_in, scope))
             vanished = root.believe_vanished(taken.vanished)
             if vanished:
                 indexer.forget(root.index, vanished)
-            if taken.scopes or vanished:
+            if taken.changed or vanished:
                 # Every write leads to a line "indexed".
                 say = root.log.info if is_scan else root.log.debug
                 say("scanned" if is_scan else "indexed", component="indexer", files=taken.files,
-                    added=taken.added, removed=taken.removed, sessions=sorted(taken.scopes)[:20],
+                    added=taken.added, removed=taken.removed, sessions=sorted(taken.changed)[:20],
                     forgotten=sorted(vanished)[:20], duration_ms=ms_since(started))  # fmt: skip
-            root.report.say(taken)
+            self._log_unreadable(root, taken.changed)
             # A scan also looks at files that a client has indexed while no daemon ran.
-            for scope in taken.scopes | (root.drops.unnumbered() if is_scan else set()):
+            for scope in taken.changed.keys() | (root.inbox.unnumbered() if is_scan else set()):
                 if not is_archived(scope):
-                    self._apart(root, f"giving ids in {scope}", partial(root.drops.give_ids, scope))
-            for scope in taken.scopes - {GLOBAL}:
+                    self._apart(root, f"giving ids in {scope}", partial(root.inbox.give_ids, scope))
+            for scope in taken.changed.keys() - {GLOBAL}:
                 if not is_archived(scope):
                     root.derived.note(scope)
             if is_scan:
@@ -264,6 +264,14 @@ class Worker:
         while root.unanswered:
             self._queue.put(partial(self._answer, root, root.unanswered.pop()))
         return True
+
+    def _log_unreadable(self, root: Root, changed: Mapping[str, set[str]]) -> None:
+        for scope, names in changed.items():
+            for (_, file), state in root.index.files(scope).items():
+                if file in names and (state.bad or state.problem):
+                    root.log.warning("unreadable", component="indexer", session_id=scope, file=file,
+                                     records=state.bad, problem=state.problem,
+                                     advice="smp check names the lines")  # fmt: skip
 
     def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
         """Do this work alone: a failure costs nothing else, and the status names it."""

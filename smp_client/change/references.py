@@ -16,7 +16,6 @@ from ..model.record import is_memory_name, split_name
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
-    from ..disk.place import Place
     from ..disk.scope import Scope
     from ..disk.tree import Tree
     from ..session import RecordFiles
@@ -91,12 +90,6 @@ def _targets(value: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
             yield str(target), "refers to", False
     if type(turn := value.get("turn_ref")) is int:
         yield f"turn-{turn}", "comes from", False
-
-
-def taken_by_hand(place: Place, scope: str, gone: Collection[str]) -> list[str]:
-    """Return the memories gone from their file that SMP did not take: an editor did."""
-    known = states(place.tree, scope, set(gone))
-    return [memory_id for memory_id in gone if memory_id not in known]
 
 
 def states(tree: Tree, name: str, wanted: Collection[str]) -> dict[str, tuple[str, str]]:

@@ -68,7 +68,6 @@ class Refreshed(NamedTuple):
     added: int = 0
     removed: int = 0
     parsed_bytes: int = 0
-    gone: tuple[str, ...] = ()  # ids that were removed, and stand in the file in no form
 
 
 def outdated(
@@ -234,11 +233,8 @@ def _take_in(
         is_plain = form.opening(found, content) == b"" and not bad
         state = state._replace(indent=found.indent if is_plain else -1, bad=bad)
         added, went = index.replace(scope, file, _entries(kind, found))
-        # In a part that cannot be read any id may stand.
-        there = {str(record.value["id"]) for record in found.records if record.has_id}
-        gone = tuple(one for one in dict.fromkeys(went) if one not in there) if not bad else ()
         index.note_file(scope, file, state)
-        return Refreshed(added, len(went), len(content), gone)
+        return Refreshed(added, len(went), len(content))
     if file == METADATA:
         metadata = load_mapping(content, "session", METADATA)
         context = metadata.get("context")

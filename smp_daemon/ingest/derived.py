@@ -1,34 +1,47 @@
-"""The files that the daemon writes into sessions: YAML indexes and metadata, when they are due."""
+"""The files that the daemon writes into sessions: YAML indexes and `metadata.yaml`.
+
+The index knows the size, the participants and the last use of a session.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from smp_client import SessionNotFound, SMPError
+from smp_client import Session, SessionNotFound, SMPError
+from smp_client.disk.session_files import METADATA, new_metadata
+from smp_client.index.database import Index
 from smp_client.index.yaml_indexes import write as write_yaml_indexes
+from smp_client.model.record import TURN
+from smp_client.model.times import parse_time, render_time
 
 from ..log import ms_since
-from . import indexer, metadata
+from . import indexer
 
 if TYPE_CHECKING:
     from ..root import Root
 
 EVERY_S = 2.0  # the least time between two writes of a session
 FAILED_AGAIN_S = 60.0
+_PARTICIPANTS = """
+SELECT actor, SUM(type = ?), MAX(timestamp), MAX(CASE WHEN timestamp <= ? THEN timestamp END)
+FROM memories WHERE scope = ? AND actor <> '' AND timestamp IS NOT NULL
+GROUP BY actor ORDER BY MIN(timestamp), actor
+"""
 
 
 class Derived:
     def __init__(self, root: Root) -> None:
         self._root = root
         self._due: dict[str, float] = {}  # by session
-        self._rested: dict[str, float] = {}  # when a session may be written again
+        self._rests: dict[str, float] = {}  # until when a session is not written again
 
     def note(self, scope: str) -> None:
         """Note that a file of the session has changed."""
-        rested = self._rested.get(scope, 0.0) + EVERY_S
-        self._due.setdefault(scope, max(time.monotonic(), rested))
+        self._due.setdefault(scope, max(time.monotonic(), self._rests.get(scope, 0.0)))
 
     def due_times(self) -> list[float]:
         return list(self._due.values())
@@ -38,17 +51,17 @@ class Derived:
 
         One session a call, so that new files are indexed between two sessions.
         """
+        root, started = self._root, time.perf_counter()
         scope = min(self._due, key=self._due.__getitem__, default=None)
-        if scope is None or self._due[scope] > current or not self._root.is_there():
+        if scope is None or self._due[scope] > current or not root.is_there():
             return None
         del self._due[scope]
-        root, started = self._root, time.perf_counter()
         try:
             session = root.memory._session(scope)
             written = write_yaml_indexes(root.memory, root.index, scope)
-            if metadata.bring_up_to_date(session, root.index):
-                written.append("metadata.yaml")
-                indexer.take_in(root.memory, root.index, [f"active/{scope}/metadata.yaml"])
+            if _bring_up_to_date(session, root.index):
+                written.append(METADATA)
+                indexer.take_in(root.memory, root.index, [f"active/{scope}/{METADATA}"])
         except SessionNotFound:  # it was archived or deleted
             return None
         except (OSError, SMPError, sqlite3.Error) as error:
@@ -58,8 +71,67 @@ class Derived:
                 self._due[scope] = time.monotonic() + FAILED_AGAIN_S
             return scope
         # A large session is written less often: at most a twentieth of the time goes into it.
-        self._rested[scope] = time.monotonic() + 20 * (time.perf_counter() - started)
+        self._rests[scope] = time.monotonic() + EVERY_S + 20 * (time.perf_counter() - started)
         if written:
             root.log.debug("derived files written", component="indexer", session_id=scope,
                            files=written, duration_ms=ms_since(started))  # fmt: skip
         return scope
+
+
+def _bring_up_to_date(session: Session, index: Index) -> bool:
+    """Write the fields of the metadata that have changed. Return whether there were any."""
+    if not session.scope.tree.exists(session.scope.path(METADATA)):
+        _make(session, index)
+    metadata = session.metadata()
+    if not metadata or not _changes(session, index, metadata):
+        return False
+    # Computed again under the lock: fields that a purge removes meanwhile stay away.
+    session.change_metadata(lambda now: _changes(session, index, now))
+    return True
+
+
+def _make(session: Session, index: Index) -> None:
+    """Make the metadata of a dropped directory, which was created with its first memory."""
+    sql = "SELECT MIN(timestamp) FROM memories WHERE scope = ?"
+    (first,) = index.connection.execute(sql, (session.id,)).fetchone()
+    now = session.scope.options.clock()
+    content = new_metadata(
+        session.id, parse_time(first) if first else now, user=None, agents=[],
+        quota_bytes=session.quota_bytes(), context={"tags": []}, last_accessed=now,
+    )  # fmt: skip
+    with suppress(FileExistsError):
+        session.scope.tree.create(session.scope.path(METADATA), content)
+
+
+def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    storage, participants = (
+        value if isinstance(value := metadata.get(name), dict) else {}
+        for name in ("storage", "participants")
+    )
+    total, quota = session.scope.usage.total(), session.quota_bytes()
+    measured = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
+    if {**storage, **measured} != storage:
+        changes["storage"] = measured
+    known = [item for item in participants.get("agents") or [] if isinstance(item, dict)]
+    entries = {str(item.get("agent_id")): dict(item) for item in known}
+    for counted in (item for item in entries.values() if "message_count" in item):
+        counted["message_count"] = 0  # where no memory of the agent is left
+    people, last = {"user", str(participants.get("user_id"))}, ""
+    now = render_time(session.scope.options.clock())
+    rows = index.connection.execute(_PARTICIPANTS, (TURN.name, now, session.id))
+    for actor, messages, active, active_by_now in rows:
+        last = max(last, active_by_now or "")
+        # Redacted as in the file: else it would differ, and be written, again and again.
+        actor, _ = session.scope.redaction.redacted_text(actor)
+        if actor not in people:
+            entry = entries.setdefault(actor, {"agent_id": actor})
+            entry.update({"message_count": int(messages), "last_active": active})
+    agents = list(entries.values())
+    if agents != participants.get("agents"):
+        changes["participants"] = {"agents": agents}
+    if not metadata.get("last_accessed"):
+        changes["last_accessed"] = now  # nobody knows how long it was elsewhere
+    elif last > str(metadata.get("last_accessed")):
+        changes["last_accessed"] = last
+    return changes

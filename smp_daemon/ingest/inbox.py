@@ -7,9 +7,10 @@ loses a drop nor takes it in twice. A drop that is wrong is rejected, with a not
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smp_client import (
     Invalid,
@@ -17,15 +18,20 @@ from smp_client import (
     MemoryNotFound,
     QuotaExceeded,
     Session,
+    SessionNotFound,
     SMPError,
     TookTooLong,
     TransactionPending,
     UnsafePath,
 )
+from smp_client.change.ids import give_ids
 from smp_client.disk import inboxes, journal
 from smp_client.disk.inboxes import INBOX, REJECTED
+from smp_client.disk.locks import NO_PATIENCE
+from smp_client.disk.scopes import directory_of, kinds_of
 from smp_client.disk.tree import is_left_alone, read_from
 from smp_client.model.deadline import deadline
+from smp_client.model.layout import GLOBAL
 from smp_client.model.record import (
     CONTENT_CAP_BYTES,
     FINDING,
@@ -42,8 +48,16 @@ from smp_client.text.json_text import parse_object
 from smp_client.text.values import BadYaml, decode, load
 from smp_client.transaction import Transaction
 
-BATCH, BATCH_BYTES = 200, 1024 * 1024  # in one transaction, at the most
+from ..log import ms_since
+
+if TYPE_CHECKING:
+    from ..root import Root
+
+ROUND = 200  # after so many drops of a session the other sessions get their turn
+BATCH_BYTES = 1024 * 1024  # in one transaction, at the most
 DROP_CAP_BYTES = 8 * CONTENT_CAP_BYTES  # JSON may need six bytes for one character
+AGAIN_S, STUCK_AGAIN_S = 1.0, 10.0  # before waiting drops are tried again
+BEING_WRITTEN = "somebody is still writing it"
 ENDINGS = (".yaml", ".yml", ".json", ".md")
 _TYPES = {kind.name: kind for kind in SESSION_KINDS} | {"turn": TURN, "conversation": TURN}
 _UPDATE, _RESOLVE = "update", "resolve"  # the keys that name the memory that a drop changes
@@ -58,7 +72,6 @@ class Drop:
     outcome: str  # taken, rejected, waiting, gone
     memory_id: str = ""
     reason: str = ""
-    is_being_written: bool = False  # waiting for that is no problem
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,84 @@ class _Order:
     name: str
     read: os.stat_result
     carry_out: Callable[[Transaction], str]
+
+
+class Inbox:
+    """The inboxes of a tree, and the records in its files that have no id."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._again_at: dict[str, float] = {}  # by session with waiting drops
+        self._from_the_front = True
+
+    def take_in(self, scope: str) -> None:
+        """Take in some drops of a session. The rest, and drops that must wait, are tried again."""
+        root, started = self._root, time.perf_counter()
+        names = inboxes.waiting(root.memory.tree, directory_of(scope))
+        if not names and scope not in self._again_at:
+            return
+        try:
+            session = root.memory._session(scope)
+        except SessionNotFound:  # it was archived or deleted just now
+            return
+        # From the back every other time, so that waiting drops do not hold up those behind them.
+        self._from_the_front = not self._from_the_front
+        batch = names[:ROUND] if self._from_the_front else names[-ROUND:]
+        reasons: list[str] = []
+        for drop in take_in(session, batch):
+            if drop.outcome == "waiting":
+                reasons.append(drop.reason)
+            elif drop.outcome != "gone":
+                say = root.log.info if drop.outcome == "taken" else root.log.warning
+                say(f"drop {drop.outcome}", component="inbox", session_id=scope, drop=drop.name,
+                    memory_id=drop.memory_id, reason=drop.reason,
+                    duration_ms=ms_since(started))  # fmt: skip
+        self._forget(scope)
+        stuck = [reason for reason in reasons if reason != BEING_WRITTEN]
+        if stuck:
+            root.problems[f"inbox of {scope}"] = f"Drops wait in the inbox of {scope}: {stuck[0]}"
+        if reasons:
+            self._again_at[scope] = time.monotonic() + (STUCK_AGAIN_S if stuck else AGAIN_S)
+        if len(names) > ROUND and len(reasons) < ROUND:
+            root.note(f"active/{scope}/{INBOX}")
+
+    def ask_again(self) -> None:
+        """Note the inboxes whose drops have waited long enough."""
+        for scope, at in list(self._again_at.items()):
+            if not self._root.memory.tree.exists(f"active/{scope}"):
+                self._forget(scope)
+            elif at <= time.monotonic():
+                self._root.note(f"active/{scope}/{INBOX}")
+
+    def _forget(self, scope: str) -> None:
+        self._again_at.pop(scope, None)
+        self._root.problems.pop(f"inbox of {scope}", None)
+
+    def unnumbered(self) -> set[str]:
+        """Return the scopes whose files may hold a record without an id."""
+        asked = "SELECT DISTINCT scope FROM files WHERE bad"
+        return {scope for (scope,) in self._root.index.connection.execute(asked)}
+
+    def give_ids(self, scope: str) -> None:
+        """Give ids to records that a person has written into the files without an id."""
+        root = self._root
+        for (_, file), state in root.index.files(scope).items():
+            if not state.bad or file not in kinds_of(scope):
+                continue
+            try:
+                files = root.memory.everywhere if scope == GLOBAL else root.memory._session(scope)
+                # A writer that has locked the file must not keep everybody else waiting.
+                files.scope.options = files.scope.options._replace(lock_timeout_s=NO_PATIENCE)
+                given = give_ids(files, kinds_of(scope)[file])
+            except SessionNotFound:  # it was archived or deleted just now
+                return
+            except LockTimeout:
+                root.note(f"{directory_of(scope)}/{file}")  # tried again after the writer
+                continue
+            if given:
+                root.log.info("ids given", component="inbox", session_id=scope, file=file,
+                              memories=given)  # fmt: skip
+                root.note(f"{directory_of(scope)}/{file}")
 
 
 def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
@@ -90,7 +181,7 @@ def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
             yield found
             continue
         orders.append(found)
-        if len(orders) == BATCH or sum(order.read.st_size for order in orders) > BATCH_BYTES:
+        if len(orders) == ROUND or sum(order.read.st_size for order in orders) > BATCH_BYTES:
             yield from _carry_out(session, orders)
             orders = []
     if orders:
@@ -103,8 +194,7 @@ def _read(session: Session, name: str) -> _Order | Drop:
             raise Invalid([f"{name!r} must be a file that ends with {', '.join(ENDINGS)}"])
         with session.scope.tree.opened(session.scope.path(f"{INBOX}/{name}")) as descriptor:
             if not is_left_alone(descriptor):
-                reason = "somebody is still writing it"
-                return Drop(name, "waiting", reason=reason, is_being_written=True)
+                return Drop(name, "waiting", reason=BEING_WRITTEN)
             status = os.fstat(descriptor)
             if status.st_size > DROP_CAP_BYTES:
                 raise Invalid([f"a drop may have {DROP_CAP_BYTES:,} bytes, not {status.st_size:,}"])

@@ -23,10 +23,8 @@ class Taken:
     added: int = 0
     removed: int = 0
     parsed_bytes: int = 0
-    scopes: set[str] = field(default_factory=set)  # that changed
-    inboxes: set[str] = field(default_factory=set)  # that may hold drops
-    # The ids that are gone, by session and file.
-    gone: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    changed: dict[str, set[str]] = field(default_factory=dict)  # files by session
+    inboxes: set[str] = field(default_factory=set)  # sessions that may have drops
     vanished: set[str] = field(default_factory=set)  # sessions in the index and not on disk
 
 
@@ -102,7 +100,5 @@ def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: 
             taken.added += done.added
             taken.removed += done.removed
             taken.parsed_bytes += done.parsed_bytes
-            if done.gone:
-                taken.gone[scope, file] = done.gone
             if index.connection.total_changes != before:
-                taken.scopes.add(scope)
+                taken.changed.setdefault(scope, set()).add(file)

@@ -31,41 +31,34 @@ class UnlockedEdits:
     def __init__(self, root: Root) -> None:
         self.is_unfinished = False  # whether memories are left to be searched
         self._root = root
-        self._count: int | None = None  # of memories with secrets, at the last look
         self._reported: set[object] = set()  # each secret is reported once
         self._retry_at: dict[Spotted, float] = {}
 
     def look(self) -> None:
         """Search new memories for secrets, and report or redact each secret."""
-        root = self._root
+        root, began = self._root, time.monotonic()
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
             if exposures.count(root.index):
                 leaks.forget(root.index)
             return
-        rounds, began, self.is_unfinished = 0, time.monotonic(), False
+        self.is_unfinished = False
         for rounds, _ in enumerate(leaks.look(root.index, redaction), 1):
             if rounds >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.is_unfinished = True
                 break
-        count, current = exposures.count(root.index), time.monotonic()
-        is_retry_due = any(at <= current for at in self._retry_at.values())
-        if not rounds and not is_retry_due and self._count == count:
-            return
-        self._count = count
-        secrets = exposures.found(root.index) if count else []
+        secrets = exposures.found(root.index) if exposures.count(root.index) else []
         # A secret that comes back later is reported again.
         self._reported &= {secret.key for secret in secrets}
-        by_shape = [secret for secret in secrets if secret.is_by_shape]
-        redactable = [secret for secret in by_shape if not is_archived(secret.scope)]
-        redactable = redactable if redaction.unlocked_edits == "redact" else []
-        self._report(secret for secret in secrets if secret not in redactable)
-        self._retry_at = {secret: at for secret, at in self._retry_at.items() if at > current}
-        due = [secret for secret in redactable if secret not in self._retry_at]
-        for (scope, file), group in groupby(due, key=lambda secret: (secret.scope, secret.file)):
+        self._retry_at = {secret: at for secret, at in self._retry_at.items() if at > began}
+        for (scope, file), group in groupby(secrets, key=lambda one: (one.scope, one.file)):
             in_file = list(group)
-            self._retry_at |= dict.fromkeys(in_file, current + AGAIN_S)
-            self._redact(scope, file, in_file)
+            redacts = redaction.unlocked_edits == "redact" and not is_archived(scope)
+            redactable = [secret for secret in in_file if redacts and secret.is_by_shape]
+            self._report(secret for secret in in_file if secret not in redactable)
+            if due := [secret for secret in redactable if secret not in self._retry_at]:
+                self._retry_at |= dict.fromkeys(due, began + AGAIN_S)
+                self._redact(scope, file, due)
 
     def _report(self, secrets: Iterable[Spotted]) -> None:
         new = {secret.key: secret for secret in secrets if secret.key not in self._reported}

@@ -10,7 +10,6 @@ from daemons import (
     running,
     smp,
     status,
-    wait_until,
 )
 
 from smp_client import Memory, Session
@@ -54,19 +53,13 @@ def test_the_id_names_the_last_and_a_change_is_of_that(doubled: Session) -> None
         "Caching in memory": None, "Storage on a disk": None, "Backups on a tape": "high"}  # fmt: skip
 
 
-def test_log_status_and_check_say_it_once(memory: Memory, session: Session, tmp_path: Path) -> None:
+def test_status_and_check_say_it(memory: Memory, session: Session, tmp_path: Path) -> None:
     session.record_decision("First", made_by="a")
-    with running(memory.root, log=tmp_path / "log") as daemon:
+    with running(memory.root, log=tmp_path / "log"):
         add_by_hand(session, "by hand")
         smp("sync", "--root", memory.root)
-        (said,) = wait_until(lambda: daemon.said("one id, several memories"), "the log says it")
-        assert (said["level"], said["memories"]) == ("warning", ["DEC-001"])
         assert status(memory.root)["problems"] == [
             "Ids that name several memories: 1. smp check names the lines."
         ]
         checked = smp("check", "--root", memory.root).stdout
         assert "2 records have the id DEC-001, on the lines" in checked
-        for number in range(3):
-            session.record_finding(f"Finding {number}", discovered_by="a")
-            smp("sync", "--root", memory.root)
-        assert len(daemon.said("one id, several memories")) == 1

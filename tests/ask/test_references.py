@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from smp_client import Memory, Session
-from smp_client.change.references import taken_by_hand
-from smp_client.index.database import Index
-from smp_client.index.take_in import outdated, refresh
 from smp_client.passes.check import check
-from smp_client.privacy.leaks import redact
-from smp_client.redaction.redact import OFF
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -76,61 +70,6 @@ def test_a_purged_one_is_told_as_purged(session: Session, memory: Memory) -> Non
     later.privacy.purge(force=True)
     assert states(later.session("s1"), "turn-1")["DEC-001"] == "purged"
     assert check(later) == []
-
-
-def taken_away(memory: Memory, index: Index) -> list[str]:
-    """What an indexer tells of as gone, and not by SMP, since it was last asked."""
-    with index.batch():
-        gone = [(scope, refresh(memory, index, scope, file).gone) for scope, file in list(outdated(memory, index))]
-    return [memory_id for scope, ids in gone for memory_id in taken_by_hand(memory, scope, ids)]
-
-
-@pytest.fixture
-def index(memory: Memory, session: Session) -> Iterator[Index]:
-    index = Index.in_memory()
-    assert taken_away(memory, index) == []
-    yield index
-    index.close()
-
-
-def test_what_an_editor_takes_away_is_told_and_what_it_changes_or_breaks_is_not(
-    memory: Memory, session: Session, index: Index
-) -> None:
-    """One that saves an older copy of a file takes away what came since."""
-    file, conversation = (memory.root / "active/s1" / name for name in ("decisions.yaml", "conversation.md"))
-    older = file.read_bytes(), conversation.read_bytes()
-    session.record_decision("third", made_by="a")
-    session.add_turn("user", "more")
-    assert taken_away(memory, index) == []
-    file.write_bytes(older[0].replace(b"first", b"FIRST"))
-    conversation.write_bytes(older[1])
-    assert sorted(taken_away(memory, index)) == ["DEC-003", "turn-2"]
-    file.write_bytes(older[0].replace(b"decision: first", b'decision: "first'))
-    conversation.write_bytes(older[1].replace(b"**Speaker:** user", b"**Speaker:** \xff"))
-    assert taken_away(memory, index) == []
-    assert len(session.problems()) == 2
-    file.write_bytes(b"")
-    assert taken_away(memory, index) == ["DEC-002"]  # the first was in no index any more
-
-
-def test_what_smp_takes_out_itself_is_not_told_as_taken_away(memory: Memory, session: Session, index: Index) -> None:
-    session.delete(id=["DEC-001", "turn-1", "REL-001"], reason="test")
-    assert taken_away(memory, index) == []
-    memory.privacy.purge_now("s1", ["DEC-001", "turn-1", "DEC-002"])
-    assert taken_away(memory, index) == []
-    session.compact(reduction_pct=100)
-    assert "FIND-001" not in [record.id for record in session.records("finding")]
-    assert taken_away(memory, index) == []
-    session.bring_back()
-    assert taken_away(memory, index) == []
-    session.with_options(redaction=OFF).record_finding("mail jane@example.com, password: hunter2trustno1", discovered_by="jane",
-                                                       severity="low")  # fmt: skip
-    assert taken_away(memory, index) == []
-    redact(memory, "s1", "findings.yaml", ["FIND-005"], "test")
-    session.anonymize(names=["jane"])
-    assert taken_away(memory, index) == []
-    memory.delete_session("s1", reason="test")
-    assert taken_away(memory, index) == []
 
 
 def test_a_memory_of_another_session_is_told_as_it_is_there(session: Session, memory: Memory) -> None:

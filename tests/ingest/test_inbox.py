@@ -160,14 +160,14 @@ def test_many_drops_are_one_transaction(session: Session, monkeypatch: pytest.Mo
         return record(scope, steps)  # type: ignore[arg-type]
 
     monkeypatch.setattr(journal, "record", counted)
-    for number in range(inbox.BATCH + 3):
+    for number in range(inbox.ROUND + 3):
         drop(session, f"{number:03}.yaml", f"type: decision\ndecision: Number {number}\nby: a\n")
     drops = taken(session)
     assert {found.outcome for found in drops} == {"taken"}
-    assert recorded == [inbox.BATCH + 1, 4]
+    assert recorded == [inbox.ROUND + 1, 4]
     ids = [record.id for record in session.records("decision")]
     assert ids == [found.memory_id for found in drops]
-    assert ids == [f"DEC-{number + 1:03}" for number in range(inbox.BATCH + 3)]
+    assert ids == [f"DEC-{number + 1:03}" for number in range(inbox.ROUND + 3)]
 
 
 def test_drops_that_are_recorded_and_not_removed_yet_are_not_taken_twice(
