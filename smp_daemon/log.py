@@ -14,7 +14,6 @@ import select
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -51,11 +50,10 @@ class Log:
     def change(self, settings: Configuration) -> None:
         """Use other settings from the next line on."""
         self._file: Path | None = settings["log.file"]
-        self._max_bytes, self._keep = settings["log.max_bytes"], settings["log.keep"]
+        self._max_bytes: int = settings["log.max_bytes"]
         self._least = _LEVELS[settings["log.level"]]
         on_terminal = self._file is None and sys.stderr is not None and sys.stderr.isatty()
-        form = settings["log.format"]
-        self._is_pretty = form == "pretty" or (form == "auto" and on_terminal)
+        self._is_pretty = on_terminal
         self._console = structlog.dev.ConsoleRenderer(
             colors=on_terminal and not os.environ.get("NO_COLOR"), sort_keys=False,
             exception_formatter=structlog.dev.plain_traceback,
@@ -93,10 +91,7 @@ class Log:
         try:
             size = os.fstat(descriptor).st_size
             if size and size + len(content) > self._max_bytes:
-                for number in range(self._keep, 0, -1):
-                    old = f"{name}.{number - 1}" if number > 1 else name
-                    with suppress(FileNotFoundError):
-                        tree.rename(old, f"{name}.{number}")
+                tree.rename(name, f"{name}.1")
                 os.close(descriptor)
                 descriptor = tree.open(name, flags | os.O_CREAT)
             if os.write(descriptor, content) < len(content):

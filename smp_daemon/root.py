@@ -36,6 +36,8 @@ CLIENT_PATIENCE_S = 60.0
 # A writer who holds a file for longer comes before a pass over the session.
 PASS_PATIENCE_S = 1.0
 LEADING = "leading"
+# A changed file is read when it was quiet for so long, or has waited for so long.
+QUIET_S, LONGEST_WAIT_S = 0.05, 0.5
 
 
 class Root:
@@ -50,7 +52,7 @@ class Root:
         self.path: Path = memory.root
         self.log: FilteringBoundLogger = log.bind(root=str(memory.root))
         # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
-        self.waiting = Debounce(0.05, 0.5)
+        self.waiting = Debounce(QUIET_S, LONGEST_WAIT_S)
         self.problems: dict[str, str] = {}  # by subject, so that each can go again
         self.jobs: dict[str, Job] = {}  # by name; the worker fills it
         self.known_since: str | None = None  # when a daemon first looked after the tree

@@ -83,8 +83,6 @@ class Worker:
 
         def change() -> None:
             for root in self.roots:
-                root.waiting.quiet_s = settings["watch.quiet_ms"] / 1000
-                root.waiting.longest_wait_s = settings["watch.longest_wait_ms"] / 1000
                 root.memory.options = root.memory.options._replace(**settings.upkeep)
                 root.publish()
 

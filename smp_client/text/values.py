@@ -73,7 +73,6 @@ class Events:
     def __init__(self, text: str) -> None:
         loader = getattr(yaml, "CSafeLoader", None) or yaml.SafeLoader
         self.next: Callable[[], Event] = loader(text).get_event
-        self.key_line = 0  # of the key that was read last
 
     def open_document(self) -> Event:
         """Return the first node of the first document, or the end of the stream."""
@@ -117,7 +116,7 @@ class Events:
         seen: set[str] = set()
         event: Event
         while type(event := self.next()) is not yaml.MappingEndEvent:
-            line = self.key_line = event.start_mark.line
+            line = event.start_mark.line
             if type(event) is not yaml.ScalarEvent or event.tag is not None or event.anchor:
                 raise BadYaml("a key must be a simple text", line)
             key: str = event.value

@@ -120,14 +120,12 @@ def show(call: Call) -> None:
     """Print every setting in effect, and where it comes from."""
     from smp_client.text.values import render_flow
 
-    from ..config.file import load
-    from ..config.sample import shown
+    from ..config.file import load, plain
 
     loaded = load(call.config)
-    values = shown(loaded)
-    values["roots"] = [str(root) for root in roots_of((), loaded)]
-    rows = [{"setting": key, "value": value,
-             "from": f"{loaded.file}:{loaded.lines[key]}" if key in loaded.lines else "default"}
+    values = {**loaded, "roots": tuple(roots_of((), loaded))}
+    rows = [{"setting": key, "value": plain(value),
+             "from": str(loaded.file) if key in loaded.given else "default"}
             for key, value in values.items()]  # fmt: skip
     if call.json:
         settings = {row["setting"]: {"value": row["value"], "from": row["from"]} for row in rows}
@@ -152,11 +150,10 @@ def check(call: Call) -> None:
     except BadConfiguration as error:
         if not call.json:
             raise
-        problems = [{"line": one.line or None, "key": one.key or None, "problem": one.says}
-                    for one in error.problems]  # fmt: skip
+        problems = [{"key": key or None, "problem": says} for key, says in error.problems.items()]
         out.print_json({"file": str(error.file), "ok": False, "problems": problems})
         sys.exit(EXIT_BY_CODE[error.code])
-    given = f"{len(loaded.lines)} of {len(SETTINGS)} settings are given in it"
+    given = f"{len(loaded.given)} of {len(SETTINGS)} settings are given in it"
     none = "There is no configuration file: the defaults are used."
     said: dict[str, Any] = {"file": loaded.file and str(loaded.file), "ok": True, "problems": []}
     call.print(said, f"{loaded.file} is good: {given}." if loaded.file else none)
@@ -165,8 +162,8 @@ def check(call: Call) -> None:
 @command("--json", group=config)
 def sample(call: Call) -> None:
     """Print a file with every setting, its default and its meaning."""
-    from ..config.sample import plain
-    from ..config.sample import sample as whole
+    from ..config.file import plain
+    from ..config.file import sample as whole
     from ..config.settings import SETTINGS
 
     said = {key: {"default": plain(one.default), "must_be": one.type.says, "says": one.says}

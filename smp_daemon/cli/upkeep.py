@@ -328,9 +328,9 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     try:
         load()
     except BadConfiguration as error:
-        for one in error.problems:
-            place = f"{error.file}, line {one.line or 1}"
-            yield "settings", f"{place}: {one.says}. Edit it; smp config check reads it again."
+        for key, says in error.problems.items():
+            place = ": ".join(filter(None, (str(error.file), key)))
+            yield "settings", f"{place}: {says}. Edit it; smp config check reads it again."
         return  # no other command works with these settings
     status = read_status(Place(call.root))
     for problem in status.problems:

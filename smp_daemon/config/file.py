@@ -1,4 +1,4 @@
-"""The configuration file, read and checked as a whole: all bad settings are reported at once."""
+"""The configuration file: checked as a whole, all mistakes at once, and written as a sample."""
 
 from __future__ import annotations
 
@@ -6,52 +6,37 @@ import difflib
 import os
 import stat
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from smp_client import SMPError
-from smp_client.text.values import BadYaml, Event, Events, Value, decode, reading, render_flow
+from smp_client.text.values import Value, decode, render_flow
+from smp_client.text.values import load as load_yaml
 
-from .location import find
+from .location import SYSTEM_FILE, find
 from .settings import SECTIONS, SETTINGS, Configuration
 
 READ_CAP_BYTES = 1024 * 1024
 # The first must be less than the second, counted in units of the first.
 _IN_ORDER = (
-    ("watch.quiet_ms", "watch.longest_wait_ms", 1),
     ("lifecycle.idle_after_hours", "lifecycle.decaying_after_days", 24),
     ("lifecycle.decaying_after_days", "lifecycle.archive_after_days", 1),
     ("compaction.gentle_at_pct", "compaction.forced_at_pct", 1),
 )
 _SHOWN_CHARACTERS = 60
-Entries = dict[str, tuple[int, Value]]  # line (from 1) and value, by whole key: `watch.quiet_ms`
-
-
-@dataclass(frozen=True, order=True)
-class Problem:
-    line: int  # from 1; 0 where it concerns the whole file
-    key: str
-    says: str
 
 
 class BadConfiguration(SMPError):
-    """Every mistake in a file; each of `problems` has its line and its key."""
+    """Every mistake in a file: sentences by their settings; "" is for the file as a whole."""
 
     code = "MEM_E016"
     advice = "Nothing of it is used until it is put right; `smp config sample` shows every setting."
 
-    def __init__(self, file: Path, problems: list[Problem]) -> None:
-        self.file = file
-        self.problems = tuple(sorted(problems))
-        sentences = []
-        for problem in self.problems:
-            where = f"{file}:{problem.line}" if problem.line else str(file)
-            text = ": ".join(filter(None, (where, problem.key, problem.says)))
-            sentences.append(text if text.endswith("?") else f"{text}.")
+    def __init__(self, file: Path, problems: Mapping[str, str]) -> None:
+        self.file, self.problems = file, problems
+        named = [": ".join(filter(None, (str(file), *pair))) for pair in problems.items()]
+        sentences = [text if text.endswith("?") else f"{text}." for text in named]
         super().__init__("\n".join([*sentences, self.advice]), advice="")
         self.advice = type(self).advice
 
@@ -62,68 +47,49 @@ def load(named: str | Path | None = None) -> Configuration:
     Raise BadConfiguration where anything in it is wrong.
     """
     file = find(named)
-    if file is None:
-        return Configuration()
-    try:
-        # Opening a FIFO would wait for its other end.
-        says = "" if stat.S_ISREG(file.stat().st_mode) else "it is not a plain file"
-        if not says and file.stat().st_size > READ_CAP_BYTES:
-            says = f"it is larger than {READ_CAP_BYTES} bytes"
-        content = b"" if says else file.read_bytes()
-    except OSError as error:
-        says = f"it cannot be read: {error.strerror or error}"
-    if says:
-        raise BadConfiguration(file, [Problem(0, "", says)])
     configuration = Configuration(file=file)
-    entries, problems = _parse(content)
-    for key, (line, value) in entries.items():
-        try:
-            _check_key(key, value)
-            if key in SETTINGS:
-                configuration.lines[key] = line
-                configuration[key] = _accepted(key, value)
-        except ValueError as error:
-            problems.append(Problem(line, key, str(error)))
-    bad = {problem.key for problem in problems}
+    if file is None:
+        return configuration
+    problems: dict[str, str] = {}
+    try:
+        for key, value in _entries(load_yaml(decode(_read(file)))):
+            try:
+                _check_key(key, value)
+                if key in SETTINGS:
+                    configuration.given.add(key)
+                    configuration[key] = _accepted(key, value)
+            except ValueError as error:
+                problems[key] = str(error)
+    except OSError as error:
+        problems[""] = f"it cannot be read: {error.strerror or error}"
+    except ValueError as error:
+        problems[""] = str(error)
     for keys, says in _conflicts(configuration):
-        if not bad & set(keys):
-            place = max((configuration.lines.get(key, 0), key) for key in keys)
-            problems.append(Problem(*place, says))
+        if not problems.keys() & set(keys):
+            problems[keys[-1]] = says
     if problems:
         raise BadConfiguration(file, problems)
     return configuration
 
 
-def _parse(content: bytes) -> tuple[Entries, list[Problem]]:
-    """Return the entries of a file. A mistake of the YAML ends the reading and is returned.
+def _read(file: Path) -> bytes:
+    # Opening a FIFO would wait for its other end.
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise ValueError("it is not a plain file")
+    if file.stat().st_size > READ_CAP_BYTES:
+        raise ValueError(f"it is larger than {READ_CAP_BYTES} bytes")
+    return file.read_bytes()
 
-    The keys below a section are entries of their own. All other values are plain values.
-    """
-    entries: Entries = {}
 
-    def take_in(opening: Event, prefix: str) -> None:
-        if opening.tag is not None or opening.anchor is not None:
-            raise BadYaml("tags and anchors are not allowed", events.key_line)
-        for name, first in events.entries():
-            if not prefix and name in SECTIONS and isinstance(first, yaml.MappingStartEvent):
-                take_in(first, f"{name}.")
-            else:
-                entries[prefix + name] = events.key_line + 1, events.build(first)
-
-    try:
-        with reading():
-            events = Events(decode(content))
-            first = events.open_document()
-            if isinstance(first, yaml.MappingStartEvent):
-                take_in(first, "")
-            elif isinstance(first, yaml.StreamEndEvent):
-                return {}, []
-            elif events.build(first) is not None:
-                raise BadYaml("the file must hold settings, each as `key: value`")
-            events.close_document()
-    except BadYaml as error:
-        return entries, [Problem(error.line + 1, "", error.problem)]
-    return entries, []
+def _entries(value: Value) -> Iterator[tuple[str, Value]]:
+    """Yield the keys of a file, with their sections before them: `watch.polling_s`."""
+    if not isinstance(value, dict | None):
+        raise ValueError("the file must hold settings, each as `key: value`")
+    for name, inner in (value or {}).items():
+        if name in SECTIONS and isinstance(inner, dict):
+            yield from ((f"{name}.{key}", item) for key, item in inner.items())
+        else:
+            yield name, inner
 
 
 def _check_key(key: str, value: Value) -> None:
@@ -159,4 +125,39 @@ def _conflicts(configuration: Configuration) -> Iterator[tuple[tuple[str, ...], 
     log = configuration["log.file"]
     if log is not None and any(root in Path(os.path.realpath(log)).parents for root in real):
         # Each line would be a change of the tree, and cause the next line.
-        yield ("log.file", "roots"), "the log must not be in a tree that the daemon watches"
+        yield ("roots", "log.file"), "the log must not be in a tree that the daemon watches"
+
+
+def sample() -> str:
+    """Return `config/smp.yaml`: every setting with its default and its sentence."""
+    head = (
+        "The settings of SMP with their defaults, as `smp config sample` prints them."
+        " Keep only the lines that you change. Found at: smp --config FILE, the variable"
+        " SMP_CONFIG, ~/.config/smp/smp.yaml ($XDG_CONFIG_HOME; on macOS"
+        f" ~/Library/Application Support/smp/smp.yaml), {SYSTEM_FILE}."
+        " `smp config check` names every mistake in it."
+    )
+    lines, section = _comment(head, ""), ""
+    for key, setting in SETTINGS.items():
+        before, dot, name = key.rpartition(".")
+        indent = "  " if dot else ""
+        lines.append("")
+        if dot and before != section:
+            section = before
+            lines.append(f"{section}:")
+        lines += _comment(f"{setting.says} Must be {setting.type.says}.", indent)
+        lines.append(f"{indent}{name}: {render_flow(plain(setting.default))}")
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    start = f"{indent}# "
+    return textwrap.wrap(text, 100, initial_indent=start, subsequent_indent=start,
+                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
+
+
+def plain(value: Any) -> Value:
+    """Return the value of a setting as a file holds it."""
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

@@ -6,7 +6,9 @@ this table. Defaults that the client has too are the client's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os.path
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,13 +16,107 @@ from typing import Any
 
 from smp_client import Options
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
-from smp_client.model.priority import PINNED, Policy
+from smp_client.model.priority import PINNED, Policy, Rule
 from smp_client.model.ranking import Weights
 from smp_client.redaction.personal import PERSONAL_KINDS
-from smp_client.redaction.redact import UNLOCKED, Redaction
+from smp_client.redaction.redact import PATTERN, PATTERNS_CAP, UNLOCKED, Redaction, problem_of
 
-from . import value_type
-from .value_type import CRON, PATH, SHARE, ValueType, list_of, number, one_of, or_null
+
+@dataclass(frozen=True)
+class ValueType:
+    """`says` is words for "must be …". `accept` converts; a ValueError may have another reason."""
+
+    says: str
+    accept: Callable[[Any], Any]
+
+
+def _fitting(says: str, fits: Callable[[Any], bool], convert: Callable[[Any], Any]) -> ValueType:
+    def accept(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError
+        return convert(value)
+
+    return ValueType(says, accept)
+
+
+def number(low: float, high: float, unit: str = "", *, whole: bool = False) -> ValueType:
+    # By type, because true is an integer to Python. A NaN is neither below nor above anything.
+    types = (int,) if whole else (int, float)
+    says = f"a {'whole ' if whole else ''}number{unit and f' of {unit}'} from {low} to {high}"
+    return _fitting(says, lambda v: type(v) in types and low <= v <= high, types[-1])
+
+
+def one_of(*choices: str) -> ValueType:
+    says = f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return _fitting(says, lambda value: value in choices, str)
+
+
+def list_of(item: ValueType, most: int) -> ValueType:
+    return _fitting(
+        f"a list of at most {most}, each {item.says}",
+        lambda value: isinstance(value, list) and len(value) <= most,
+        lambda value: tuple(map(item.accept, value)),
+    )
+
+
+def or_null(other: ValueType, meaning: str) -> ValueType:
+    says = f"{other.says}, or null for {meaning}"
+    return ValueType(says, lambda value: None if value is None else other.accept(value))
+
+
+def _path(value: Any) -> Path:
+    path = Path(value if isinstance(value, str) and value.isprintable() else "")
+    # A relative path would mean another place for each directory that the daemon is started in.
+    if not os.path.isabs(os.path.expanduser(path)):
+        raise ValueError
+    return Path(os.path.normpath(os.path.expanduser(path)))
+
+
+def _cron(value: Any) -> str:
+    from ..schedule import cron_trigger  # late: it takes long to load, and few files set a time
+
+    if not isinstance(value, str):
+        raise ValueError
+    cron_trigger(value)
+    return value
+
+
+def _decay_rule(value: list[Any]) -> Rule:
+    base, speed, boost, floor = value
+    rule = Rule(SHARE.accept(base), 0.0, SHARE.accept(boost), SHARE.accept(floor))
+    if not isinstance(speed, str):
+        return rule._replace(rate=RATE.accept(speed))
+    hours = re.fullmatch(r"(\d{1,7}(?:\.\d+)?) ?h", speed)
+    if hours is None or not float(hours[1]):
+        raise ValueError(f"{speed!r} is no half-life")
+    return rule.with_half_life(float(hours[1]))
+
+
+def _patterns(value: dict[str, Any]) -> dict[str, Any]:
+    if problems := [problem for pair in value.items() if (problem := problem_of(*pair))]:
+        raise ValueError("; ".join(problems))
+    return value
+
+
+SHARE = number(0, 1)
+RATE = number(0, 100)
+BOOLEAN = _fitting("true or false", lambda value: type(value) is bool, bool)
+PATH = ValueType("an absolute path, or one that begins with ~", _path)
+CRON = ValueType(
+    "a cron expression in UTC: minute, hour, day of the month, month, day of the week by name",
+    _cron,
+)
+DECAY_RULE = _fitting(
+    "four values: the priority at the beginning, the rate per day or a half-life such as 168h,"
+    " the gain of each reading, and the least priority",
+    lambda value: isinstance(value, list) and len(value) == 4,
+    _decay_rule,
+)
+PATTERNS = _fitting(
+    f"a mapping of at most {PATTERNS_CAP} names (small letters, digits and _), each to {PATTERN}",
+    lambda value: isinstance(value, dict) and len(value) <= PATTERNS_CAP,
+    _patterns,
+)
 
 _MIB = 1024 * 1024
 _DAYS, _HOURS = number(0, 36_500, "days"), number(0, 876_000, "hours")
@@ -58,19 +154,15 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
      "How much a new session may hold."),
     ("lock.timeout_s", _CLIENT.lock_timeout_s, _seconds(0, 3600),
      "How long to wait for a file that somebody else is writing."),
-    ("watch.quiet_ms", 50, _whole(1, 10_000, "milliseconds"),
-     "How long a file must be quiet before it is read."),
-    ("watch.longest_wait_ms", 500, _whole(1, 60_000, "milliseconds"),
-     "When a file is read although it is never quiet."),
     ("watch.polling_s", 2.0, _seconds(0.1, 3600),
      "How often the daemon looks through a tree that the system cannot watch."),
     ("scan.every_s", 3600.0, _seconds(1, 86_400),
      "How often the whole tree is compared with the index."),
     ("index.rebuild_cron", "0 3 * * *", CRON, "When the index is built anew from the files."),
     ("decay.cron", "0 */6 * * *", CRON, "When the priorities in the files are brought up to date."),
-    *((f"decay.{_setting(name)}", _POLICY.rules[name], value_type.DECAY_RULE,
+    *((f"decay.{_setting(name)}", _POLICY.rules[name], DECAY_RULE,
        f"The decay of {name.replace('.', ', ').replace('_', ' ')}.") for name in _RULES),
-    ("decay.age_rate", _POLICY.age_rate, value_type.RATE,
+    ("decay.age_rate", _POLICY.age_rate, RATE,
      "The rate per day since a memory was made, read or not."),
     ("decay.boost_cap", _POLICY.boost_cap, SHARE, "How much all readings together may add."),
     ("decay.decayed_below", _POLICY.decayed_below, SHARE,
@@ -82,7 +174,7 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
      "When a session is archived."),
     ("lifecycle.check_every_s", 600.0, _seconds(1, 86_400),
      "How often the states of the sessions are checked."),
-    ("compaction.automatic", _SMALLER.automatic, value_type.BOOLEAN,
+    ("compaction.automatic", _SMALLER.automatic, BOOLEAN,
      "Whether the daemon makes full sessions smaller. Evicted memories can be restored."),
     ("compaction.gentle_at_pct", _SMALLER.gentle_at_pct, _PERCENT,
      "How full a session is when it is made a little smaller."),
@@ -99,11 +191,11 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
       for name in _KEPT.values()),
     ("purge.cron", "0 5 * * sun", CRON,
      "When deleted memories that are past their time are destroyed."),
-    ("redaction.enabled", _REDACTION.enabled, value_type.BOOLEAN,
+    ("redaction.enabled", _REDACTION.enabled, BOOLEAN,
      "Whether secrets are redacted in everything that is written."),
     ("redaction.personal", _REDACTION.personal, _PERSONAL,
      "Which personal data are redacted as well."),
-    ("redaction.patterns", {}, value_type.PATTERNS,
+    ("redaction.patterns", {}, PATTERNS,
      "Further secrets, by a name for their kind: badge: 'ACME-######'."),
     ("redaction.unlocked_edits", _REDACTION.unlocked_edits, one_of(*UNLOCKED),
      "Whether the daemon reports secrets that came in past the library, as by an editor, or"
@@ -115,13 +207,9 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
     ("ranking.access", _WEIGHTS.access, SHARE, "The weight of having been read recently."),
     ("log.level", "info", one_of("debug", "info", "warning", "error"),
      "The least important lines that are logged."),
-    ("log.format", "auto", one_of("auto", "json", "pretty"),
-     "One JSON object in each line, or lines for people; auto is pretty on a terminal and JSON"
-     " elsewhere."),
     ("log.file", None, or_null(PATH, "stderr"), "Where the log goes."),
     ("log.max_bytes", 10 * _MIB, _whole(4096, 1024 * _MIB, "bytes"),
-     "How large the log file may grow; then it becomes file.1, file.1 becomes file.2, and so on."),
-    ("log.keep", 5, _whole(1, 1000), "How many such older log files are kept."),
+     "How large the log file may grow; then it becomes file.1, which it replaces."),
 )
 # fmt: on
 
@@ -130,15 +218,15 @@ SECTIONS = dict.fromkeys(key.partition(".")[0] for key in SETTINGS if "." in key
 
 
 class Configuration(dict[str, Any]):
-    """The value of every setting, by its whole name such as `watch.quiet_ms`.
+    """The value of every setting, by its whole name such as `scan.every_s`.
 
-    `file` is the file that it was read from, if any, and `lines` where each setting stands in it.
+    `file` is the file that it was read from, if any, and `given` are the settings in that file.
     """
 
     def __init__(self, given: Mapping[str, Any] | None = None, file: Path | None = None) -> None:
         super().__init__({key: setting.default for key, setting in SETTINGS.items()})
         self.update(given or {})
-        self.file, self.lines = file, dict[str, int]()
+        self.file, self.given = file, set[str]()
 
     def part(self, section: str, kind: Any, **more: Any) -> Any:
         """Return a tuple of the client, its fields set by the settings of the same names."""

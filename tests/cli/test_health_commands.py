@@ -94,7 +94,7 @@ def test_doctor_reads_the_settings(
     monkeypatch.setenv("SMP_CONFIG", str(tmp_path / "smp.yaml"))
     ((area, problem),) = found(root, code=1)
     assert area == "settings"
-    assert "smp.yaml, line 1: " in problem
+    assert "smp.yaml: quota_bytes: " in problem
 
 
 def test_stats_count_memories_by_kind_project_agent_and_month(root: Path) -> None:

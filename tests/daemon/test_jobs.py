@@ -32,7 +32,7 @@ def log_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(log_file: Path) -> FilteringBoundLogger:
-    given = {"log.level": "debug", "log.format": "json", "log.file": log_file}
+    given = {"log.level": "debug", "log.file": log_file}
     return Log(Configuration(given)).logger
 
 

@@ -152,7 +152,7 @@ def test_while_the_root_is_gone_no_job_touches_anything(tmp_path: Path, how: str
 @contextmanager
 def leading(root: Path, log_file: Path) -> Iterator[tuple[Worker, Root]]:
     """A worker that has begun, and whose thread is ours."""
-    log = Log(Configuration({"log.level": "debug", "log.format": "json", "log.file": log_file}))
+    log = Log(Configuration({"log.level": "debug", "log.file": log_file}))
     worker = Worker(log.logger)
     led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), 2.0, worker.notice, log.logger)
     led.lead()

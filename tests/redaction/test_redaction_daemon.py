@@ -20,7 +20,6 @@ from smp_client.index.take_in import rebuild
 from smp_client.privacy import leaks
 from smp_client.redaction.redact import Redaction
 
-QUICK = {"watch": {"quiet_ms": 20, "longest_wait_ms": 100}}
 AT = '"2026-01-11T14:30:00Z"'
 
 
@@ -75,7 +74,7 @@ PLACES = {
 @contextmanager
 def watched(memory: Memory, tmp_path: Path, **redaction: Any) -> Iterator[Daemon]:
     """A daemon that looks on, with these settings of redaction."""
-    config = settings_file(tmp_path, **QUICK, redaction=redaction)
+    config = settings_file(tmp_path, redaction=redaction)
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         yield daemon
 
