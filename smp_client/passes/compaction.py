@@ -1,9 +1,8 @@
 """Compaction: a session becomes smaller, and every memory that it evicts can be brought back.
 
 Four operations, each only as far as the target asks for it: decayed memories, old conversation,
-resolved findings, earlier states of agents. Memories that must be preserved are left out before any
-of them begins, and every memory that stays has a reason. `plan` is pure; `compact` applies it: one
-change evicts all of it into `archived/{session}/evicted-….tar.gz`.
+resolved findings, earlier states of agents. `plan` is pure and has a reason for every memory that
+goes or stays; `compact` applies it: one change evicts all of it into one bundle.
 
 Turns that follow each other leave as a run, and a summary takes the place of the first. Bringing
 back any turn of a run brings back the whole run, and removes its summary; see change/restore.py.
@@ -16,7 +15,8 @@ import math
 import secrets
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby
@@ -30,23 +30,13 @@ from ..disk.bundle import Manifest
 from ..disk.scopes import ENDING, EVICTED, archived_scope
 from ..disk.session_files import METADATA
 from ..disk.usage import Size
-from ..index.database import NAMED
 from ..model.errors import Invalid, SMPError
 from ..model.layout import is_file_id
 from ..model.outcome import Action, Outcome
 from ..model.policies import CompactionPolicy
 from ..model.priority import PINNED, is_resolved
-from ..model.record import (
-    DECISION,
-    FINDING,
-    PREFERENCE,
-    RELATIONSHIP,
-    STATE_HISTORY,
-    TURN,
-    is_memory_id,
-    type_of,
-)  # fmt: skip
-from ..model.times import render_time, time_at, time_of
+from ..model.record import DECISION, FINDING, STATE_HISTORY, TURN, is_memory_id, type_of
+from ..model.times import EPOCH, render_time, time_at, time_of
 from ..text.edits import value_of
 from ..text.fingerprint import summary_hash
 from ..text.markdown import render_turn
@@ -60,11 +50,9 @@ DECAYED, OLD, RESOLVED, EARLIER = OPERATIONS = (
     "remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state",
 )  # fmt: skip
 SUMMARY, SUMMARIZES = "summary", "summarizes"  # type of a turn that stands for others, its field
-STATE, ARTIFACT = "agent_state", "artifact"
-_STANDING = {  # why memories of a type stay, closed or not
-    (ARTIFACT, None): "an artifact", (STATE, None): "the current state of an agent",
-    (DECISION.name, False): "a decision that is not closed",
-    (FINDING.name, False): "a finding that is not resolved",
+_STAYING = {  # why memories of a standing, see model/priority.py, stay
+    PINNED: "it is pinned", "preference.explicit": "an explicit preference",
+    "artifact": "an artifact", "agent_state": "the current state of an agent",
 }  # fmt: skip
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 _SUMMARY_BYTES = 8_000  # that the summaries of a few runs take up
@@ -82,13 +70,10 @@ class Item(NamedTuple):
     hash: str
     priority: float  # as of now
     at: datetime | None  # when it was made
-    used: datetime | None  # when it was last made, changed or read
-    pinned: bool = False
+    used: datetime  # when it was last made, changed or read
+    standing: str = ""
     closed: bool = False  # a decision that is closed, a finding that is resolved
-    explicit: bool = False  # a preference that somebody has stated
-    is_summary: bool = False
-    is_double: bool = False  # another record of its file has its id
-    is_last: bool = False  # of its file
+    fixed: str = ""  # why its place in the file keeps it there
     actor: str = ""
     data: str = "{}"  # its fields, as JSON: most are never read
 
@@ -97,17 +82,8 @@ class Item(NamedTuple):
         return self.file, self.id
 
     @property
-    def text(self) -> str:
-        return str(json.loads(self.data).get(TURN.text, ""))
-
-    @property
-    def refs(self) -> list[str]:
-        """The memories that a turn refers to; the two ends of a relationship."""
-        if self.type == RELATIONSHIP.name:
-            value = json.loads(self.data)
-            return [str(value.get("source")), str(value.get("target"))]
-        listed = json.loads(self.data).get("memory_refs") if '"memory_refs"' in self.data else None
-        return [str(ref) for ref in listed] if isinstance(listed, list) else []
+    def is_earlier(self) -> bool:
+        return self.file.startswith(f"{STATE_HISTORY}/")
 
 
 class Taken(NamedTuple):
@@ -122,16 +98,16 @@ class Run(NamedTuple):
     """Turns that follow each other and go together, with their summary, if that is smaller."""
 
     turns: Sequence[Item]
-    summary: bytes = b""
+    summary: bytes
 
 
 @dataclass(frozen=True)
 class CompactionPlan:
     """The memories that go, the summaries that come, and why each other memory stays."""
 
-    taken: tuple[Taken, ...]
-    runs: tuple[Run, ...]  # of the turns in `taken`
-    kept: tuple[tuple[Item, str], ...]
+    taken: Sequence[Taken]
+    runs: Sequence[Run]  # of the turns in `taken`
+    kept: Sequence[tuple[Item, str]]
 
     @property
     def bytes_freed(self) -> int:
@@ -142,15 +118,15 @@ class CompactionPlan:
         """Return one action for each operation and file."""
         groups: dict[tuple[str, str, str], list[Item]] = {}
         for item, operation, reason in self.taken:
-            groups.setdefault((operation, item.file, reason), []).append(item)
+            groups.setdefault((operation, reason, item.file), []).append(item)
         summaries = {run.turns[0].key: len(run.summary) for run in self.runs}
         found: list[Action] = []
-        for (operation, _, reason), items in groups.items():
+        for (operation, reason, _), items in groups.items():
             freed = sum(item.bytes - summaries.get(item.key, 0) for item in items)
             about = tuple(item.id for item in items)
             kinds = tuple(type_of(item.type) for item in items)
             found.append(Action(session, operation, about, reason, freed, kinds=kinds))
-        return sorted(found, key=lambda action: OPERATIONS.index(action.type))
+        return found
 
     def why_short(self, target_bytes: int) -> str:
         """Return why the plan misses its target: the memories that stay, by their reasons."""
@@ -166,18 +142,13 @@ class CompactionPlan:
 
 def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
     """Return why a memory stays whatever the target is; None where it may go."""
-    if item.file.startswith(f"{STATE_HISTORY}/"):
-        # Earlier states go however new they are: the memory is the current one, which stays.
-        return None
-    if reason := _STANDING.get((item.type, item.closed)) or _STANDING.get((item.type, None)):
+    if item.is_earlier or item.fixed:
+        return item.fixed or None  # earlier states go however new they are
+    if reason := _STAYING.get(item.standing):
         return reason
-    if item.is_double or not is_memory_id(item.id):
-        return "its id stands there more than once, or is none"
-    if item.pinned or item.is_summary:
-        return "it is pinned" if item.pinned else "it stands for turns that were evicted"
-    if item.explicit and item.type == PREFERENCE.name:
-        return "an explicit preference"
-    if item.at is None or item.used is None:
+    if item.type in (DECISION.name, FINDING.name) and not item.closed:
+        return f"a {item.type} that is not closed"
+    if item.at is None:
         return "it has no time, so that nobody can tell how old it is"
     said_h, used_h = policy.recent_conversation_hours, policy.recent_access_hours
     if item.type == TURN.name and now - item.at < timedelta(hours=said_h):
@@ -186,7 +157,7 @@ def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None
         return f"its priority is above {policy.preserved_above:g}"
     if now - item.used < timedelta(hours=used_h):
         return f"made, changed or read within the last {used_h:g} hours"
-    return "the last in its file, which somebody may still be writing" if item.is_last else None
+    return None
 
 
 def plan(
@@ -194,8 +165,8 @@ def plan(
     decayed_below: float = 0.3,
 ) -> CompactionPlan:  # fmt: skip
     """Return so many memories as reach the target; all that may go where they do not."""
-    reasons = {item.key: preserved(item, policy, now) for item in items}
-    free = [item for item in items if reasons[item.key] is None]
+    reasons = [preserved(item, policy, now) for item in items]
+    free = [item for item, reason in zip(items, reasons, strict=True) if reason is None]
     order = _candidates(free, policy, now, decayed_below)
     turns = [item for item in items if item.file == TURN.file]
     sums = [0, *accumulate(one.item.bytes for one in order)]
@@ -204,76 +175,59 @@ def plan(
         wanted += room  # for their summaries
     while True:
         count = min(bisect_left(sums, wanted), len(order))
-        chosen = {one.item.key: one for one in order[:count]}
-        runs = tuple(_runs(turns, chosen))
-        gone = {turn.key for run in runs for turn in run.turns}
-        taken = [one for key, one in chosen.items() if one.item.file != TURN.file or key in gone]
-        made = CompactionPlan(tuple(taken), runs, ())
-        missing = target_bytes - made.bytes_freed
+        taken = order[:count]
+        runs = [*_runs(turns, {one.item.id for one in taken if one.item.file == TURN.file})]
+        missing = target_bytes - sums[count] + sum(len(run.summary) for run in runs)
         if missing <= 0 or count == len(order):
             break
         wanted = sums[count] + missing + room
-    taken.sort(key=lambda one: (one.item.file, one.item.start))
-    left, going = {one.item.key for one in order}, {one.item.key for one in taken}
+    taken.sort(key=lambda one: (OPERATIONS.index(one.operation), one.item.file, one.item.start))
+    going, left = ({one.item.key for one in some} for some in (taken, order))
     kept: list[tuple[Item, str]] = []
-    for item in items:
-        reason = reasons[item.key]
-        if reason is None and item.key in left:
+    for item, reason in zip(items, reasons, strict=True):
+        if item.key in left:
             reason = "the target was reached without it"
-            reason = "a summary of it would not be smaller" if item.key in chosen else reason
-        reason = reason or "neither decayed, nor old conversation, nor a resolved finding"
-        kept += [(item, reason)] if item.key not in going else []
-    return CompactionPlan(tuple(taken), runs, tuple(kept))
+        if item.key not in going:
+            why = reason or "neither decayed, nor old conversation, nor a resolved finding"
+            kept.append((item, why))
+    return CompactionPlan(taken, runs, kept)
 
 
 def _candidates(
     free: Sequence[Item], policy: CompactionPolicy, now: datetime, below: float
 ) -> list[Taken]:
     """Return the memories that may go, in the order in which they go, each with its reason."""
+    found: dict[str, list[Item]] = {DECAYED: [], OLD: [], RESOLVED: [], EARLIER: []}
+    days = policy.old_conversation_days
+    for item in free:
+        if item.is_earlier:
+            found[EARLIER].append(item)
+        elif item.priority < below:
+            found[DECAYED].append(item)
+        elif item.type == TURN.name and item.at and now - item.at > timedelta(days=days):
+            found[OLD].append(item)
+        elif item.type == FINDING.name:
+            found[RESOLVED].append(item)
+    reasons = {
+        DECAYED: f"a priority below {below:g}", OLD: f"said more than {days:g} days ago",
+        RESOLVED: "it is resolved", EARLIER: "an earlier state of an agent; the current one stays",
+    }  # fmt: skip
 
-    def age(item: Item) -> tuple[datetime, str, int]:
-        return item.at or _OLDEST, item.file, item.start
+    def first(item: Item) -> tuple[float, datetime, str, int]:
+        weight = 0.0 if item.type == TURN.name and item.priority >= below else item.priority
+        return weight, item.at or _OLDEST, item.file, item.start
 
-    earlier = [item for item in free if item.file.startswith(f"{STATE_HISTORY}/")]
-    others = [item for item in free if not item.file.startswith(f"{STATE_HISTORY}/")]
-    decayed = [item for item in others if item.priority < below]
-    decayed.sort(key=lambda item: (item.priority, *age(item)))
-    gone = {item.id for item in decayed if item.type != RELATIONSHIP.name}
-    # A relationship goes only with one of its ends.
-    ends = [item for item in decayed if item.type != RELATIONSHIP.name]
-    links = [item for item in decayed if item.type == RELATIONSHIP.name and gone & {*item.refs}]
-    days, standing = policy.old_conversation_days, [one for one in others if one.priority >= below]
-    old = [item for item in standing if item.type == TURN.name and item.at is not None
-           and now - item.at > timedelta(days=days)]  # fmt: skip
-    closed = [item for item in standing if item.type == FINDING.name and item.closed]
-    closed.sort(key=lambda item: (item.priority, *age(item)))
-    return [
-        *(Taken(item, DECAYED, f"a priority below {below:g}") for item in [*ends, *links]),
-        *(Taken(item, OLD, f"said more than {days:g} days ago") for item in sorted(old, key=age)),
-        *(Taken(item, RESOLVED, "it is resolved") for item in closed),
-        *(Taken(item, EARLIER, f"an earlier state of {item.actor}; the current one stays")
-          for item in sorted(earlier, key=age)),
-    ]  # fmt: skip
+    return [Taken(item, operation, reasons[operation]) for operation, items in found.items()
+            for item in sorted(items, key=first)]  # fmt: skip
 
 
-def _runs(turns: Sequence[Item], chosen: dict[tuple[str, str], Taken]) -> Iterator[Run]:
+def _runs(turns: Sequence[Item], chosen: Collection[str]) -> Iterator[Run]:
     """Yield the runs of turns that are chosen. A turn that stays breaks a run."""
-    for group in _unbroken(turns, chosen):
-        text = _summary_turn(group)
-        if len(text) < sum(turn.bytes for turn in group):
-            yield Run(group, text)
-            continue
-        # Old turns stay where their summary is no smaller; decayed ones go all the same.
-        decayed = {turn.key for turn in group if chosen[turn.key].operation == DECAYED}
-        yield from (Run(part) for part in _unbroken(group, decayed))
-
-
-def _unbroken(
-    turns: Sequence[Item], chosen: Collection[tuple[str, str]]
-) -> Iterator[Sequence[Item]]:
-    for is_chosen, group in groupby(turns, key=lambda turn: turn.key in chosen):
+    for is_chosen, group in groupby(turns, key=lambda turn: turn.id in chosen):
         if is_chosen:
-            yield tuple(group)
+            run = [*group]
+            text = _summary_turn(run)
+            yield Run(run, text if len(text) < sum(turn.bytes for turn in run) else b"")
 
 
 def _summary_turn(turns: Sequence[Item]) -> bytes:
@@ -294,66 +248,61 @@ def _summary_turn(turns: Sequence[Item]) -> bytes:
 
 def _planned(session: Session, target_bytes: int) -> CompactionPlan:
     """Return the plan for the session as it is now."""
+    found, decayed_below = session._own_asker().ask(_question)
+    last = {item.file: item.start for item in found}
+    readings = access.parse(access.load(session.scope))
+    items = [*found, *_histories(session)]
+    counts = Counter(item.key for item in items)
+    for place, item in enumerate(items):
+        fixed, reading = item.fixed, readings.get(item.id)
+        if last.get(item.file) == item.start:
+            fixed = "the last in its file, which somebody may still be writing"
+        if counts[item.key] > 1 or not is_memory_id(item.id):
+            fixed = "its id stands there more than once, or is none"
+        if fixed or reading:
+            used = max(item.used, reading.last) if reading else item.used
+            items[place] = item._replace(fixed=fixed, used=used)
     now = session._now()
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
-    readings = access.parse(access.load(session.scope))
-    last_read = {name: reading.last for name, reading in readings.items()}
-    found, decayed_below = session._own_asker().ask(lambda view: _question(view, last_read))
-    last = {item.file: item.key for item in found}
-    items = [item._replace(is_last=last[item.file] == item.key) for item in found]
-    items += _histories(session)
     return plan(items, policy_of(session), now, target_bytes, decayed_below)
 
 
-def _question(view: View, last_read: Mapping[str, datetime]) -> tuple[list[Item], float]:
+def _question(view: View) -> tuple[list[Item], float]:
     joined, columns = source(view)
-    same = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key"
-    twice = f"EXISTS (SELECT 1 FROM memories o WHERE {same})"
     asked = (
         f"SELECT m.id, m.type, m.file, m.start, m.end - m.start, m.hash, {columns.priority},"
-        f" m.standing, {twice}, m.actor, m.data, m.at, m.accessed {joined}"
-        f" WHERE m.scope = ? AND {NAMED} AND NOT EXISTS (SELECT 1 FROM files f"
+        " m.at, MAX(COALESCE(m.at, 0), COALESCE(m.accessed, 0)), m.standing, m.actor, m.data"
+        f" {joined} WHERE m.scope = ? AND NOT EXISTS (SELECT 1 FROM files f"
         " WHERE f.scope = m.scope AND f.file = m.file AND f.problem IS NOT NULL)"
         " ORDER BY m.file, m.start"
     )
     rows = view.index.connection.execute(asked, view.scopes)
-    return [_item(row, last_read.get(row[0])) for row in rows], view.policy.decayed_below
+    return [_item(*row) for row in rows], view.policy.decayed_below
 
 
-def _item(row: tuple[Any, ...], last_read: datetime | None) -> Item:
-    memory_id, type, file, start, size, hash, priority, *more = row
-    standing, is_double, actor, data, *times = more
-    is_plain = type in (STATE, ARTIFACT) or (
-        type == TURN.name and '"updated_at"' not in data and f'"{SUMMARIZES}"' not in data
-    )
-    value: dict[str, Any] = {} if is_plain else json.loads(data)
-    changed = time_of(value["updated_at"]) if value and "updated_at" in value else None
-    uses = [at for at in (*map(time_at, times), changed, last_read) if at is not None]
-    return Item(
-        memory_id, type, file, start, size, hash, priority, time_at(times[0]),
-        max(uses, default=None), pinned=standing == PINNED, closed=is_resolved(value),
-        explicit=str(value.get("confidence")).lower() == "explicit",
-        is_summary=value.get("type") == SUMMARY and SUMMARIZES in value,
-        is_double=bool(is_double), actor=actor, data=data,
-    )  # fmt: skip
+def _item(*row: Any) -> Item:
+    memory_id, type, file, start, size, hash, priority, at, used, standing, actor, data = row
+    is_closed, used_at = standing == "finding.resolved", EPOCH + timedelta(microseconds=used)
+    if type == DECISION.name and '"status"' in data:
+        is_closed = is_resolved(json.loads(data))
+    if '"updated_at"' in data:
+        used_at = max(used_at, time_of(json.loads(data).get("updated_at")) or EPOCH)
+    is_summary = type == TURN.name and f'"{SUMMARIZES}"' in data
+    fixed = "it stands for turns that were evicted" if is_summary else ""
+    about = (memory_id, type, file, start, size, hash, priority, time_at(at), used_at)
+    return Item(*about, standing, is_closed, fixed, actor, data)
 
 
 def _histories(session: Session) -> Iterator[Item]:
     """Yield the earlier states of every agent. A history that cannot be read stays."""
     scope = session.scope
     for name in sorted(scope.tree.sizes(scope.path(STATE_HISTORY))):
-        agent, file = name.removesuffix(".yaml"), f"{STATE_HISTORY}/{name}"
-        if not name.endswith(".yaml") or not is_file_id(agent):
-            continue
-        try:
-            states = [*in_file(session.id, "active", "", file, scope.read(file))]
-        except SMPError:
-            continue
-        counts = Counter(one.id for one in states)
-        for one in states:
-            if one.id and counts[one.id] == 1:
-                at, about = time_of(one.value.get("timestamp")), (one.id, one.type, file, one.line)
-                yield Item(*about, len(one.raw), one.hash, 0.0, at, at, actor=agent)
+        if name.endswith(".yaml") and is_file_id(name.removesuffix(".yaml")):
+            file = f"{STATE_HISTORY}/{name}"
+            with suppress(SMPError):
+                for one in in_file(session.id, "active", "", file, scope.read(file)):
+                    at, about = time_of(one.value.get("timestamp")), (one.id, one.type, file)
+                    yield Item(*about, one.line, len(one.raw), one.hash, 0.0, at, at or EPOCH)
 
 
 # Compacting.
@@ -442,10 +391,9 @@ def _note_in_metadata(session: Session, notes: list[str]) -> None:
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         return
     at, quota = render_time(session._now()), session.quota_bytes()
+    total = session.scope.usage.total()
+    used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
     try:
-        for _ in range(2):  # again: the first note may make the metadata longer
-            total = session.scope.usage.total()
-            used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
-            session.update_metadata(storage={**used, "last_compaction": at})
+        session.update_metadata(storage={**used, "last_compaction": at})
     except SMPError as error:  # the session is smaller all the same
         notes.append(f"the metadata do not say so: {error}")

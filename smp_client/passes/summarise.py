@@ -5,10 +5,13 @@ Nothing is made up: every line is a sentence of a turn, with the id of the turn.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from ..model.record import TURN
 
 if TYPE_CHECKING:
     from .compaction import Item
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
 SHARE = 0.15  # of the bytes of its turns: the size of a summary
 _LINES_CAP, _SPEAKERS_CAP, _REFERENCES_CAP = 40, 12, 20
 _LINE_CHARACTERS, _TURN_CHARACTERS = 240, 2_000
-_MORE_BYTES = 32  # for the line that says how many turns are not named
 _MINUTE = "%Y-%m-%d %H:%M"
 _ID = re.compile(r"\b(?:DEC|FIND|PREF|LEARN|REL|GPREF|PAT)-\d+\b")
 _NO_WORD = str.maketrans(dict.fromkeys("\t\r\n.,;:!?()[]{}<>\"'`*_/|=+#", " "))
@@ -42,40 +44,34 @@ def summary(turns: Sequence[Item], size_bytes: int) -> str:
     """
     times = [turn.at for turn in turns if turn.at is not None]
     when = f", {min(times):{_MINUTE}} to {max(times):{_MINUTE}} UTC" if times else ""
-    speakers = Counter(_actor(turn) for turn in turns).most_common()
-    named = ", ".join(f"{name} ({count})" for name, count in speakers[:_SPEAKERS_CAP])
-    others = len(speakers) - _SPEAKERS_CAP
-    more = f" and {others} more" if others > 0 else ""
-    several = f"{len(turns)} turns, {turns[0].id} to {turns[-1].id}"
-    ids = turns[0].id if len(turns) == 1 else several
-    heading = f"Summary of {ids}{when}. Said by {named}{more}."
-    room = int(SHARE * size_bytes) - len(heading.encode()) - _MORE_BYTES
-    by_score: dict[int, list[tuple[int, str]]] = {}
-    seen: set[str] = set()
+    speakers = Counter(_actor(turn) for turn in turns).most_common(_SPEAKERS_CAP)
+    named = ", ".join(f"{name} ({count})" for name, count in speakers)
+    heading = f"Summary of {turns[0].id} to {turns[-1].id}{when}. Said by {named}."
+    room = int(SHARE * size_bytes) - len(heading.encode())
+    by_score: dict[int, dict[str, tuple[int, str]]] = {}
     for place, turn in enumerate(turns):
-        score, sentence = _best(turn.text[:_TURN_CHARACTERS])
-        if sentence and sentence.casefold() not in seen:
-            seen.add(sentence.casefold())
+        text = str(json.loads(turn.data).get(TURN.text, ""))
+        score, sentence = _best(text[:_TURN_CHARACTERS])
+        if sentence:
             line = f"- {turn.id} ({_actor(turn)}): {sentence}"
-            by_score.setdefault(score, []).append((place, line))
+            by_score.setdefault(score, {}).setdefault(sentence.casefold(), (place, line))
     chosen: list[tuple[int, str]] = []
-    for score in sorted(by_score, reverse=True):
-        fitting = _evenly(by_score[score], _LINES_CAP - len(chosen), room)
+    for _, lines in sorted(by_score.items(), reverse=True):
+        fitting = _evenly([*lines.values()], _LINES_CAP - len(chosen), room)
         chosen += fitting
         room -= _size(fitting)
-        if len(fitting) < len(by_score[score]):
+        if len(fitting) < len(lines):
             break
-    if not chosen:
-        return heading
-    lines = [line for _, line in sorted(chosen)]
-    left = len(turns) - len(lines)
-    end = [f"… and {left:,} more turn{'' if left == 1 else 's'}"] if left else []
-    return "\n".join([heading, "", *lines, *end])
+    return "\n".join([heading, *([""] if chosen else []), *(line for _, line in sorted(chosen))])
 
 
 def references(turns: Sequence[Item]) -> list[str]:
     """Return the memories that the turns refer to, those named most often first."""
-    counted = Counter(name for turn in turns for name in turn.refs)
+    counted = Counter[str]()
+    for turn in turns:
+        if '"memory_refs"' in turn.data:
+            listed = json.loads(turn.data).get("memory_refs")
+            counted.update(map(str, listed) if isinstance(listed, list) else ())
     return sorted(counted, key=lambda name: (-counted[name], name))[:_REFERENCES_CAP]
 
 
