@@ -2,6 +2,7 @@
 
 Each name is imported when it is first asked for: `smp status` has little time.
 """
+# ruff: noqa: F403, F405 - every error is public, and `__all__` names each
 
 from __future__ import annotations
 
@@ -14,39 +15,18 @@ if TYPE_CHECKING:
     from .disk.scope import Options
     from .disk.usage import Size
     from .memory import GlobalMemory, Memory
-    from .model.errors import (
-        AccessDenied,
-        AlreadyLed,
-        CompactionFailed,
-        Conflict,
-        CorruptionDetected,
-        Invalid,
-        InvalidQuery,
-        LockTimeout,
-        MemoryNotFound,
-        NewerFormat,
-        NotInTime,
-        QuotaExceeded,
-        SessionNotFound,
-        SessionPutAway,
-        SMPError,
-        StorageFailed,
-        TookTooLong,
-        TransactionEnded,
-        TransactionPending,
-        UnsafePath,
-    )  # fmt: skip
+    from .model.errors import *
     from .model.record import Record
     from .privacy.placeholder import Anonymization
     from .redaction.redact import Redaction
     from .session import Problem, Session
     from .small import SessionMemory
-    from .transaction import Modification, Transaction
+    from .transaction import Transaction
 
 __all__ = [
     "AccessDenied", "AgentMemory", "AlreadyLed", "Anonymization", "CompactionFailed",
     "Conflict", "Context", "CorruptionDetected", "GlobalMemory", "Invalid", "InvalidQuery",
-    "LockTimeout", "Memory", "MemoryNotFound", "Modification", "NewerFormat", "NotInTime",
+    "LockTimeout", "Memory", "MemoryNotFound", "NewerFormat", "NotInTime",
     "Options", "Party", "Problem", "QuotaExceeded", "Record", "Redaction",
     "SMPError", "Session", "SessionMemory", "SessionNotFound", "SessionPutAway", "Size",
     "StorageFailed", "TookTooLong", "Transaction", "TransactionEnded", "TransactionPending",
@@ -58,10 +38,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "AgentMemory": "agents.agent", "Context": "agents.context",
     "Anonymization": "privacy.placeholder", "GlobalMemory": "memory", "Memory": "memory",
-    "Modification": "transaction", "Options": "disk.scope", "Party": "agents.party",
-    "Problem": "session", "Record": "model.record",
-    "Redaction": "redaction.redact", "Session": "session", "SessionMemory": "small",
-    "Size": "disk.usage", "Transaction": "transaction",
+    "Options": "disk.scope", "Party": "agents.party", "Problem": "session",
+    "Record": "model.record", "Redaction": "redaction.redact", "Session": "session",
+    "SessionMemory": "small", "Size": "disk.usage", "Transaction": "transaction",
 }  # fmt: skip
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .ask import questions
+from .change.references import missing
 from .disk import journal
 from .disk.place import Place
 from .disk.policy import Published, published
 from .disk.scope import Options, Scope
-from .disk.scopes import directory_of, scopes
+from .disk.scopes import ARCHIVE, archived_scope, directory_of, scopes
 from .disk.session_files import METADATA, new_metadata
 from .model import errors, layout
 from .model.layout import GLOBAL
@@ -161,30 +162,32 @@ class Memory(Place):
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Build the directory aside and move it into its place in one step."""
-        aside, home = self.tree.new_temporary(), f"{layout.ACTIVE}/{session_id}"
+        home = f"{layout.ACTIVE}/{session_id}"
         try:
-            for directory in layout.SESSION_DIRECTORIES:
-                self.tree.make_directory(f"{aside}/{directory}")
-            for name, content in files.items():
-                self.tree.write_new(f"{aside}/{name}", content)
-            self.tree.sync_parent(f"{aside}/{METADATA}")
-            # Unfinished work of a removed session of this id must not reach the new one.
-            for directory in (layout.JOURNAL, layout.RETIRED) if not self.tree.exists(home) else ():
-                for name in self.tree.list(directory):
-                    if name.startswith(f"{session_id}+"):
-                        kept = f"{layout.QUARANTINE}/{session_id}"
-                        self.tree.make_directory(kept)
-                        self.tree.rename(f"{directory}/{name}", f"{kept}/{name}.bytes")
-            self.tree.rename_new(aside, home)
+            self.tree.rename_new(self._aside(files), home)
             self.tree.sync_parent(home)
+        except FileExistsError as error:
+            said = f"There is a session {session_id!r} already."
+            raise errors.Conflict(said, advice="Choose another id.") from error
         except OSError as error:
+            said = f"Could not make session {session_id!r}: {error}."
+            raise errors.StorageFailed(said) from error
+
+    def _aside(self, files: Mapping[str, bytes]) -> str:
+        """Build the directory of a session aside, durably, and return its name."""
+        aside = self.tree.new_temporary()
+        homes = {f"{aside}/{file}".rpartition("/")[0] for file in files}
+        try:
+            for directory in (*(f"{aside}/{name}" for name in layout.SESSION_DIRECTORIES), *homes):
+                self.tree.make_directory(directory)
+            for file, content in files.items():
+                self.tree.write_new(f"{aside}/{file}", content)
+            for directory in homes:
+                self.tree.sync_parent(f"{directory}/any")
+        except OSError:
             self.tree.remove_directory(aside)
-            if isinstance(error, FileExistsError):
-                said = f"There is a session {session_id!r} already."
-                raise errors.Conflict(said, advice="Choose another id.") from error
-            raise errors.StorageFailed(
-                f"Could not make session {session_id!r}: {error}."
-            ) from error
+            raise
+        return aside
 
     def session(self, name: str) -> Session:
         """Return the session that a name means: its id, `latest` (the session that was written
@@ -220,10 +223,24 @@ class Memory(Place):
         if session == GLOBAL:
             return self.everywhere.get(memory_id, count_access=count_access)
         try:
-            files = self.session(session)
+            return self.session(session).get(memory_id, count_access=count_access)
         except errors.SessionPutAway as put_away:
-            files = Session(self, self._scope(put_away.session_id or session))
-        return files.get(memory_id, count_access=count_access)
+            return self._archived(put_away, check_memory_id(memory_id))
+
+    def _archived(self, put_away: errors.SessionPutAway, memory_id: str) -> Record:
+        """Return a memory of an archived session; raise the error where it is deleted."""
+        from .ask.engine import of_id
+        from .disk.bundle import read
+
+        session_id = str(put_away.session_id)
+        place = archived_scope(session_id)
+        if not self.tree.exists(f"{place}/{ARCHIVE}"):
+            raise put_away
+        asker = self._asker_of([place])
+        if found := asker.answer(lambda view, _: of_id(view, memory_id), {}):
+            return found[0]
+        read(self.tree, f"{place}/{ARCHIVE}")  # raises where the archive is damaged
+        raise missing(self._scope(session_id), memory_id)
 
     def context(
         self, *, project: str | None = None, agent: str | None = None, task: str | None = None,
@@ -287,12 +304,6 @@ class Memory(Place):
         from .change.move import deleted_sessions
 
         return deleted_sessions(self)
-
-    def age_sessions(self, *, dry_run: bool = False) -> Outcome:
-        """Mark each session as active, idle or decaying, and archive those unused for long."""
-        from .passes.lifecycle import lifecycle
-
-        return lifecycle(self, dry_run=dry_run)
 
     # For the layers below and the daemon, which have ids and never the names that people give.
 

@@ -7,9 +7,7 @@ does it, which is imported late: a program that only writes loads nothing else.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from .ask import questions
@@ -19,19 +17,18 @@ from .disk import journal
 from .disk.append import append
 from .disk.rewrite import rewrite
 from .disk.scope import Scope
-from .disk.scopes import ARCHIVE, archived_scope, has_evicted
+from .disk.scopes import archived_scope, has_evicted
 from .disk.session_files import (
     METADATA,
     RESTING,
     artifact_file,
     parse_artifact,
-    render_artifact,
     state_file,
 )
 from .disk.tree import sync
 from .disk.usage import Size
 from .model import errors
-from .model.layout import FORMAT_VERSION, check_file_id
+from .model.layout import check_file_id
 from .model.record import (
     RELATIONSHIP,
     SESSION_KINDS,
@@ -52,9 +49,7 @@ from .text.contents import new_fields, plain_parts
 from .text.document import Lines
 from .text.format import format_of
 from .text.mapping import load_mapping, replace_parts
-from .text.markdown import turns_in
 from .text.values import Value
-from .text.version import HEAD_BYTES, version_in
 from .transaction import Transaction
 from .writer import Time, Writer
 
@@ -74,7 +69,6 @@ if TYPE_CHECKING:
     from .passes.check import Complaint
     from .privacy.anonymise import Anonymized
 
-_TURN_PIECE_BYTES = 64 * 1024
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
 T = TypeVar("T")
 
@@ -256,10 +250,7 @@ class RecordFiles(Writer):
         self._committed(lambda transaction: transaction.save_agent_state(agent, state))
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        redaction = self.scope.redaction
-        rendered = render_artifact(artifact_id, content, fields, self._now(), redaction)
-        self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
-        self._written()
+        self._committed(lambda one: one._save_artifact(artifact_id, content, fields))
 
     def _comparable(self, record: Record) -> Record:
         """Return the record with access to the memories that are like it."""
@@ -322,23 +313,6 @@ class Session(RecordFiles):
         except (errors.CorruptionDetected, errors.NewerFormat):
             return "unreadable"
 
-    def get(self, memory_id: str, *, count_access: bool = True) -> Record:
-        """Return the memory of this id, also where the session was archived meanwhile."""
-        try:
-            return super().get(memory_id, count_access=count_access)
-        except errors.SessionPutAway:
-            from .ask.engine import of_id
-            from .disk.bundle import read
-
-            archive = f"{archived_scope(self.id)}/{ARCHIVE}"
-            if not self.scope.tree.exists(archive):
-                raise
-            asker = self.memory._asker_of([archived_scope(self.id)])
-            if found := asker.answer(lambda view, _: of_id(view, memory_id), {}):
-                return found[0]
-            read(self.scope.tree, archive)  # raises where the archive is damaged
-            raise missing(self.scope, memory_id) from None
-
     def with_options(self, **options: Any) -> Session:
         """Return this session with other options."""
         return Session(memory := self.memory.with_options(**options), memory._scope(self.id))
@@ -367,35 +341,9 @@ class Session(RecordFiles):
         self._replace(METADATA, changed, "updating the metadata")
 
     def turns(self, last: int | None = None) -> list[Record]:
-        """Return the conversation, or its last turns, which need only the end of the file."""
-        if last is None:
-            return self.records("turn")
-        if not isinstance(last, int):
-            problem = f"The number of turns must be a whole number, not {shown(last)}."
-            raise errors.InvalidQuery(problem)
-        size = _TURN_PIECE_BYTES
-        while last > 0:
-            content, is_whole = self._end_of(TURN.file, size)
-            found = format_of(TURN).parse(content).records if is_whole else turns_in(content)
-            turns = [turn for turn in found if not is_deleted(TURN, turn.value)]
-            if is_whole or len(turns) >= last:
-                return [as_record(TURN, self.id, turn.value) for turn in turns[-last:]]
-            size *= 4
-        return []
-
-    def _end_of(self, file: str, size: int) -> tuple[bytes, bool]:
-        """Return the end of a file, and whether that is the whole file.
-
-        A file of an older version is always returned whole.
-        """
-        self.scope.read(METADATA)  # finishes changes that a crash cut off
-        path, answering = self.scope.path(file), self.scope.answering(f"reading {file}")
-        with answering, suppress(FileNotFoundError), self.scope.tree.opened(path) as descriptor:
-            end = os.fstat(descriptor).st_size
-            head = os.pread(descriptor, HEAD_BYTES, 0)
-            if size < end and version_in(file, head) == FORMAT_VERSION:
-                return os.pread(descriptor, size, end - size), False
-        return self.scope.read(file), True
+        """Return the conversation, or its last turns."""
+        turns = self.records("turn")
+        return turns if last is None else turns[len(turns) - min(max(last, 0), len(turns)) :]
 
     def agent_state(self, agent: str) -> dict[str, Value]:
         """Return the last state of an agent; empty where the agent saved none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .disk import journal
 from .disk.append import Reserved, reserve, with_id
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 _MOST_RESERVED = 1024
 
 
-class Modification(NamedTuple):
-    """One change that a transaction will make."""
-
-    action: str  # add, change, save, remove, replace
-    file: str
-    id: str
-
-
 class Transaction(Writer):
     """Collect writes; `commit` makes all of them happen, also after a crash, or none.
 
@@ -50,14 +42,12 @@ class Transaction(Writer):
         self._count = numbers
         self._session = session
         self.scope = session.scope
-        self._added: dict[str, dict[str, dict[str, Value]]] = {}  # by file and id, in their order
-        # By file and id: the hash before, the fields after.
-        self._changed: dict[str, dict[str, tuple[str, dict[str, Value]]]] = {}
+        # By file and id: the hash before, None for a new record, and the fields after.
+        self._changed: dict[tuple[str, str], tuple[str | None, dict[str, Value]]] = {}
         self._whole: dict[str, tuple[bytes, bytes]] = {}  # by file: its content before and after
         self._reserved: dict[str, Reserved] = {}
         self._next: dict[str, int] = {}  # by file: the next number that is reserved and not given
         self._drops: list[dict[str, Any]] = []
-        self.modifications: list[Modification] = []
         self.is_active = True
 
     def __enter__(self) -> Transaction:
@@ -74,20 +64,22 @@ class Transaction(Writer):
         elif self.is_active:
             self.commit()
 
+    @property
+    def modifications(self) -> list[tuple[str, str]]:
+        """The file and the id of each memory that the commit writes; no id for a whole file."""
+        return [*self._changed, *((file, "") for file in self._whole)]
+
     def remove_drop(self, file: str, read: os.stat_result) -> None:
         """Remove a drop with this transaction, if it is still the file that was read."""
-        self._note("remove", file, "")
         self._drops.append({"file": file, "remove": journal.version_of(read)})
 
     def replace(self, kind: Kind, old: Mapping[str, Value], new: Mapping[str, Value]) -> None:
         """Replace the fields of a record, if it still is this one."""
-        self._note("replace", kind.file, str(old["id"]))
-        self._changed.setdefault(kind.file, {})[str(old["id"])] = (hash_of(old), dict(new))
+        self._changed[kind.file, str(old["id"])] = (hash_of(old), dict(new))
 
     def rollback(self) -> None:
         """Drop everything; nothing has been written yet."""
         self.is_active = False
-        self.modifications.clear()
 
     def commit(self) -> None:
         """Write everything.
@@ -99,22 +91,19 @@ class Transaction(Writer):
 
         self._require_active()
         self.is_active = False
-        if not (self._added or self._changed or self._whole):
+        if not self._changed and not self._whole:
             return
-        changes: list[Change] = []
-        for file, changed in self._changed.items():
-            changes += [Change(file, memory_id, *change) for memory_id, change in changed.items()]
+        changes = [Change(*key, *change) for key, change in self._changed.items()]
         for file, (before, after) in self._whole.items():
             changes.append(Change(file, "", hash_of_bytes(before) if before else None, after))
         request = Request(
             changes,
-            added={file: [*records.values()] for file, records in self._added.items()},
             reserved=self._reserved,
             steps=self._drops,
             quota_bytes=self._session.quota_bytes(),
             doing="committing a transaction",
         )
-        kept = apply(self.scope, request).kept
+        kept = apply(self.scope, request)
         self._session._written()
         if kept:
             said = "was changed by hand just now, and stays; all else is written."
@@ -124,21 +113,16 @@ class Transaction(Writer):
         if not self.is_active:
             raise TransactionEnded("This transaction has ended.")
 
-    def _note(self, action: str, file: str, memory_id: str) -> None:
-        self._require_active()
-        self.modifications.append(Modification(action, file, memory_id))
-
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self._require_active()
         kind = self._session._kind_named(kind.name)
         at = timestamp if timestamp is not None else self._now()
         value = self._new(kind, new_fields(kind, fields, at, self.scope.redaction))
-        self._note("add", kind.file, str(value["id"]))
         return self._session._comparable(as_record(kind, self.scope.name, value))
 
     def _new(self, kind: Kind, fields: Mapping[str, Value]) -> dict[str, Value]:
         value = with_id(kind, self._number(kind), fields)
-        self._added.setdefault(kind.file, {})[str(value["id"])] = value
+        self._changed[kind.file, str(value["id"])] = (None, value)
         return value
 
     def _number(self, kind: Kind) -> int:
@@ -159,13 +143,9 @@ class Transaction(Writer):
         old = self._find(memory_id).data
         kind = self._session.kind_of_record(memory_id)
         new = changed_fields(kind, old, changes, self._now(), self.scope.redaction)
-        self._note("change", kind.file, memory_id)
-        if memory_id in self._added.get(kind.file, {}):
-            self._added[kind.file][memory_id] = new
-        else:
-            changed = self._changed.setdefault(kind.file, {})
-            before, _ = changed.get(memory_id) or (hash_of(old), old)
-            changed[memory_id] = (before, new)
+        key = (kind.file, memory_id)
+        before = self._changed[key][0] if key in self._changed else hash_of(old)
+        self._changed[key] = (before, new)
         return as_record(kind, self.scope.name, new)
 
     def _find(self, memory_id: str) -> Record:
@@ -178,29 +158,26 @@ class Transaction(Writer):
 
     def _pending(self, memory_id: str) -> Record | None:
         """Return a memory as this transaction leaves it; None where it does not touch it."""
-        values = [records[memory_id] for records in self._added.values() if memory_id in records]
-        values += [some[memory_id][1] for some in self._changed.values() if memory_id in some]
-        if values:
-            kind = self._session.kind_of_record(memory_id)
-            return as_record(kind, self.scope.name, values[0])
+        for kind in self._session.kinds:
+            if change := self._changed.get((kind.file, memory_id)):
+                return as_record(kind, self.scope.name, change[1])
         is_artifact = artifact_file(memory_id) in self._whole
         return Record(memory_id, "artifact", self.scope.name, {}, "") if is_artifact else None
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
+        self._require_active()
         file, now, redaction = state_file(agent), self._now(), self.scope.redaction
         before, current = self._contents(file)
-        self._note("save", file, agent)
         after = state_after(current, self.scope.name, agent, state, now, redaction)
         self._whole[file] = (before, after)
         if entry := state_history_entry(current, agent, now, redaction):
             self._new(*entry)
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
+        self._require_active()
         file, redaction = artifact_file(artifact_id), self.scope.redaction
         rendered = render_artifact(artifact_id, content, fields, self._now(), redaction)
-        before, _ = self._contents(file)
-        self._note("save", file, artifact_id)
-        self._whole[file] = (before, rendered)
+        self._whole[file] = (self._contents(file)[0], rendered)
 
     def _contents(self, file: str) -> tuple[bytes, bytes]:
         """Return a file that is one memory as it is on disk, and as this transaction leaves it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from smp_client import Context, Memory, Session
+from smp_client.passes.lifecycle import lifecycle
 
 BEGIN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 LABEL = re.compile(r"^- \[([^,\]]+)", re.MULTILINE)
@@ -34,7 +35,7 @@ class Story:
     def begin(self, day: int, name: str) -> Session:
         """Begin a session on a day of the story. What is due by then has been done, as the daemon would."""
         self.now = BEGIN + timedelta(days=day)
-        self.memory.age_sessions()
+        lifecycle(self.memory)
         return self.memory.create_session(id=name, project="Shop", topic=name)
 
     def context(self, task: str, session: Session | None = None, agent: str | None = "claude") -> Context:

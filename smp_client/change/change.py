@@ -24,12 +24,12 @@ from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, StorageFailed, TransactionPending
 from ..model.record import TURN, Kind, kind_of_file
 from ..text.document import INDENT
-from ..text.edits import FEW, Edit, Span, Spans, edited, located, replaced, spans, value_of
+from ..text.edits import FEW, Edit, Spans, edited, located, replaced, spans, value_of
 from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.format import format_of
 from ..text.values import Value
 from .digest import digest
-from .places import is_record_file, type_of_file
+from .holdings import is_record_file, type_of_file
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
@@ -74,46 +74,38 @@ class Request:
 
     changes: Sequence[Change]
     draft: Draft | None = None
-    added: Mapping[str, Sequence[Mapping[str, Value]]] = field(default_factory=dict)  # by file
-    reserved: Mapping[str, Reserved] = field(default_factory=dict)  # where their numbers come from
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)  # by file: new numbers
     steps: Sequence[dict[str, Any]] = ()  # such as drops that go with it
     parsed: Mapping[str, tuple[bytes, Spans]] = field(default_factory=dict)  # by the caller
     quota_bytes: int | None = None
     doing: str = "changing memories"
 
 
-@dataclass
-class Applied:
-    """The result of a change. `kept` names memories that somebody changed without a lock."""
+def apply(scope: Scope, request: Request) -> list[str]:
+    """Make all changes, or none. Return the memories that somebody changed without a lock.
 
-    kept: list[str] = field(default_factory=list)
-    growth_bytes: int = 0
-
-
-def apply(scope: Scope, request: Request) -> Applied:
-    """Make all changes, or none. Raises Conflict where a memory is not as a change expects it.
-
-    The caller of a change with bundles holds the session's upkeep lock. Raises QuotaExceeded or
-    StorageFailed with nothing done, and TransactionPending where the change is safe but not done.
+    The caller of a change with bundles holds the session's upkeep lock. Raises Conflict where a
+    memory is not as a change expects it, QuotaExceeded or StorageFailed, each with nothing done,
+    and TransactionPending where the change is safe but not done.
     """
-    inside = [change for change in request.changes if not change.container]
-    files = dict.fromkeys([*(change.file for change in inside), *request.added])
-    if not files and not request.changes and not request.steps:
-        return Applied()
+    by_file: dict[str, list[Change]] = {}
+    by_bundle: dict[str, list[Change]] = {}
+    for change in request.changes:
+        group = by_bundle if change.container else by_file
+        group.setdefault(change.container or change.file, []).append(change)
+    if not request.changes and not request.steps:
+        return []
     with ExitStack() as stack:
-        held = stack.enter_context(scope.locked(files, request.doing)) if files else {}
+        held = stack.enter_context(scope.locked(by_file, request.doing)) if by_file else {}
         work = _Work(scope, request, stack.enter_context(temporaries(scope.tree)))
-        for file in files:
-            changes = [change for change in inside if change.file == file]
+        for file, changes in by_file.items():
             work.prepare_file(file, changes, held[file])
-        containers = (change.container for change in request.changes if change.container)
-        for container in dict.fromkeys(containers):
-            work.prepare_bundle(container)
+        bundles = [work.bundle_step(*change) for change in by_bundle.items()]
         if request.draft is not None and work.taken:
-            work.add_bundle(0, request.draft.path, request.draft.manifest, work.taken)
+            bundles.insert(0, work.packed(request.draft.path, request.draft.manifest, work.taken))
         if request.quota_bytes is not None and work.growth > 0:
             scope.usage.require(scope.name, work.growth, request.quota_bytes)
-        return work.carry_out(held)
+        return work.carry_out(bundles, held)
 
 
 @contextmanager
@@ -165,8 +157,7 @@ class _Work:
 
     def __init__(self, scope: Scope, request: Request, made: list[str]) -> None:
         self._scope, self._request, self._made = scope, request, made
-        self._bundle_steps: list[dict[str, Any]] = []
-        self._file_steps: list[dict[str, Any]] = []
+        self._steps: list[dict[str, Any]] = []  # of files
         self._tails: dict[str, tuple[Tail, int]] = {}  # with the size of the file after its step
         self._ready: dict[str, tuple[bytes, bytes]] = {}  # a file before and after its edits
         self.taken: list[tuple[Item, bytes]] = []  # for the draft
@@ -175,50 +166,32 @@ class _Work:
     def prepare_file(self, file: str, changes: Sequence[Change], held: Lock) -> None:
         """Add the step that changes a file of the session."""
         if not is_record_file(file):
-            for change in changes:
-                self._prepare_whole(change)
+            self._prepare_whole(changes[0])
             return
-        scope, kind, request = self._scope, kind_of_file(file), self._request
-        added, reserved = request.added.get(file, ()), request.reserved.get(file)
+        scope, kind, reserved = self._scope, kind_of_file(file), self._request.reserved.get(file)
+        added = {one.id: one.new for one in changes
+                 if one.old is None and isinstance(one.new, Mapping)}  # fmt: skip
         tail = tail_of(scope, kind, held)
-        ids = [str(value["id"]) for value in added]
-        if reserved is not None and tail.last == reserved.last:
-            # Nobody has taken a number since: those that are left can be given again.
-            tail = tail._replace(last=0)
-        numbers = (memory_id.rpartition("-")[2] for memory_id in ids)
-        last = max([tail.last, *(int(number) for number in numbers if number.isdecimal())])
+        # Where nobody has taken a number since, those that are left can be given again.
+        known = 0 if reserved is not None and tail.last == reserved.last else tail.last
+        numbers = (memory_id.rpartition("-")[2] for memory_id in added)
+        last = max([known, *(int(number) for number in numbers if number.isdecimal())])
         tail = tail._replace(last=last)
-        is_certain = not added or (reserved is not None and reserved.is_held_by(held))
-        if not changes and is_certain and tail.opening is not None:
-            rendered = b"".join(format_of(kind).render(value, tail.indent) for value in added)
-            new = tail.opening + rendered
-            self._file_steps.append({"file": file, "append": new.decode(), "at": tail.size})
+        is_certain = reserved is not None and reserved.is_held_by(held)
+        if len(added) == len(changes) and is_certain and tail.opening is not None:
+            new = tail.opening
+            for value in added.values():
+                new += format_of(kind).render(value, tail.indent)
+            self._steps.append({"file": file, "append": new.decode(), "at": tail.size})
             self._tails[file] = tail, tail.size + len(new)
             self.growth += len(new)
             return
         content = scope.tree.read(scope.path(file))
-        known, found = request.parsed.get(file), None
-        if known and known[0] == content:
-            found = known[1]
-        elif len(changes) + len(added) > FEW or any(
-            change.old is None or not change.id for change in changes
-        ):
-            found = spans(kind, content)
-        if found is None:
-            standing = located(kind, content, [*(change.id for change in changes), *ids])
-        else:
-            standing = {span.id: span for span in found.records}
-        if taken := [memory_id for memory_id in ids if memory_id in standing]:
-            why = "was given to somebody else, because .smp/ was lost; nothing was written"
-            raise Conflict(f"{taken[0]} {why}.", session_id=scope.name)
-        edits = self._edits(kind, changes, content, standing)
-        for memory_id, value in zip(ids, added, strict=True):
-            edits.append(
-                Edit(memory_id, None, format_of(kind).render(value, INDENT).decode(), _LAST)
-            )
+        before, found = self._request.parsed.get(file, (None, None))
+        found = found if before == content else None
+        edits, after = self._edited(kind, changes, content, last, found)
         steps = [list(edit) for edit in edits]
-        self._file_steps.append({"file": file, "edit": steps, "last": tail.last})
-        after = edited(kind, content, edits, tail.last, found).content
+        self._steps.append({"file": file, "edit": steps, "last": last})
         self._ready[file] = (content, after)
         # A record that comes in may have a higher number, as bytes that came behind the tail may.
         is_known = len(content) == tail.size and all(change.old is not None for change in changes)
@@ -226,23 +199,29 @@ class _Work:
         self._tails[file] = tail, len(after) if is_known and not is_open else -1
         self.growth += len(after) - len(content)
 
-    def _edits(
-        self, kind: Kind, changes: Sequence[Change], content: bytes, standing: Mapping[str, Span]
-    ) -> list[Edit]:
-        """Return the edits of a file. Raises Conflict where a record is not as a change expects."""
+    def _edited(
+        self, kind: Kind, changes: Sequence[Change], content: bytes, last: int,
+        found: Spans | None = None,
+    ) -> tuple[list[Edit], bytes]:  # fmt: skip
+        """Return the edits of a file, and the file after them. Raises Conflict where one fails."""
+        if found is None and (
+            len(changes) > FEW or any(one.old is None or not one.id for one in changes)
+        ):
+            found = spans(kind, content)
+        if found is None:
+            standing = located(kind, content, [change.id for change in changes])
+        else:
+            standing = {span.id: span for span in found.records}
         edits: list[Edit] = []
         for change in changes:
             span, new = standing.get(change.id), change.new
             if not change.id:
-                for line in spans(kind, content).head.splitlines(keepends=True):
+                for line in found.head.splitlines(keepends=True) if found else ():
                     if hash_of_bytes(line) == change.old:
                         self._take(change, "head", line)
-            elif change.old is None:
-                if span is not None:
-                    raise self._conflict(change, "another memory has its id by now")
-            elif span is None or hash_of(span.value) != change.old:
-                raise self._conflict(change, _CHANGED)
-            else:
+            elif change.old is not None:
+                if span is None:
+                    raise self._conflict(change.id, _CHANGED)
                 stamp = span.value.get("timestamp")
                 self._take(change, kind.name, span.raw, timestamp=stamp, behind=span.behind)
             if isinstance(new, Mapping):
@@ -250,12 +229,29 @@ class _Work:
                 new = replaced(kind, span, new) if span is not None else render(new, INDENT)
             text = None if new is None else new.decode()
             edits.append(Edit(change.id, change.old, text, change.behind))
-        return edits
+        after, kept = edited(kind, content, edits, last, found)
+        if kept:
+            raise self._conflict(kept[0], _CHANGED)
+        return edits, after
+
+    def _prepare_whole(self, change: Change) -> None:
+        tree, path = self._scope.tree, self._scope.path(change.file)
+        before = tree.read(path) if tree.exists(path) else b""
+        new = self._whole(change, before)
+        self.growth += len(new or b"") - len(before)
+        if new is not None:
+            content = new.decode("utf-8", "surrogateescape")
+            self._steps.append({"file": change.file, "content": content, "old": change.old})
+            return
+        with tree.opened(path) as descriptor:
+            if not is_left_alone(descriptor):
+                raise self._conflict(change.file, "somebody is writing it just now")
+        self._steps.append({"file": change.file, "remove": journal.version_of(tree.stat(path))})
 
     def _whole(self, change: Change, before: bytes) -> bytes | None:
         """Return the new content of a file that is one memory: a state, an artifact, metadata."""
         if (hash_of_bytes(before) if before else None) != change.old:
-            raise self._conflict(change, _CHANGED)
+            raise self._conflict(change.file, _CHANGED)
         if before:
             self._take(change, type_of_file(change.file), before, whole=True)
         assert not isinstance(change.new, Mapping)
@@ -266,25 +262,9 @@ class _Work:
             facts = {"hash": change.old, **known, **change.facts}
             self.taken.append(item_of(change.file, change.id, type, raw, **facts))
 
-    def _prepare_whole(self, change: Change) -> None:
-        tree, path = self._scope.tree, self._scope.path(change.file)
-        before = tree.read(path) if tree.exists(path) else b""
-        new = self._whole(change, before)
-        self.growth += len(new or b"") - len(before)
-        if new is not None:
-            content = new.decode("utf-8", "surrogateescape")
-            self._file_steps.append({"file": change.file, "content": content, "old": change.old})
-            return
-        with tree.opened(path) as descriptor:
-            if not is_left_alone(descriptor):
-                raise self._conflict(change, "somebody is writing it just now")
-        version = journal.version_of(tree.stat(path))
-        self._file_steps.append({"file": change.file, "remove": version})
-
-    def prepare_bundle(self, container: str) -> None:
-        """Make a new version of a bundle aside; an empty one is unlinked."""
-        changes = [change for change in self._request.changes if change.container == container]
-        tree, old = self._scope.tree, bundle.read(self._scope.tree, container)
+    def bundle_step(self, path: str, changes: Sequence[Change]) -> dict[str, Any]:
+        """Make a new version of a bundle aside, and return its step; an empty one is unlinked."""
+        old = bundle.read(self._scope.tree, path)
         manifest = old.manifest
         if manifest.kind == "archive":
             files = self._packed_files(old, changes)
@@ -294,10 +274,8 @@ class _Work:
         else:
             pieces = self._pieces(old, changes)
         if pieces:
-            self.add_bundle(len(self._bundle_steps), container, manifest, pieces)
-        else:
-            version = journal.version_of(tree.stat(container))
-            self._bundle_steps.append({"bundle": container, "aside": None, "was": version})
+            return self.packed(path, manifest, pieces)
+        return unlink_step(self._scope.tree, path)
 
     def _pieces(self, old: Bundle, changes: Sequence[Change]) -> list[tuple[Item, bytes]]:
         """Return the items of a bundle of records, or of single files, after the changes.
@@ -306,24 +284,23 @@ class _Work:
         both. Facts of a change are added to the item of the draft; those that the item has change.
         """
         wanted = {(change.file, change.id, change.old): change for change in changes}
+        missing = dict(wanted)
         pieces: list[tuple[Item, bytes]] = []
-        found: set[tuple[str, str, str | None]] = set()
         for item, raw in old.pieces():
             key = (*item.key, item.hash)
             change = wanted.get(key)
             if change is None:
                 pieces.append((item, raw))
                 continue
-            found.add(key)
+            missing.pop(key, None)
             self.taken.append((replace(item, facts={**change.facts, **item.facts}), raw))
             if change.new is not None:
                 known = {name: change.facts.get(name, fact) for name, fact in item.facts.items()}
-                pieces.append(_packed(replace(change, behind=item.behind, facts=known)))
-        for wanted_key, change in wanted.items():
-            if wanted_key not in found:
-                if change.old is not None or change.new is None:
-                    raise self._conflict(change, f"{old.path} does not hold it any more")
-                pieces.append(_packed(change))
+                pieces.append(_item(replace(change, behind=item.behind, facts=known)))
+        for change in missing.values():
+            if change.old is not None:
+                raise self._conflict(change.id, f"{old.path} does not hold it any more")
+            pieces.append(_item(change))
         return pieces
 
     def _packed_files(self, old: Bundle, changes: Sequence[Change]) -> dict[str, bytes]:
@@ -334,32 +311,30 @@ class _Work:
             before, after = files.pop(file, b""), None
             if is_record_file(file):
                 kind = kind_of_file(file)
-                standing = located(kind, before, [change.id for change in here])
-                edits = self._edits(kind, here, before, standing)
                 last = format_of(kind).highest(format_of(kind).parse(before), before)
-                after = edited(kind, before, edits, last).content
+                _, after = self._edited(kind, here, before, last)
             else:
                 after = self._whole(here[0], before)
             if after is not None:
                 files[file] = after
         return files
 
-    def add_bundle(
-        self, at: int, path: str, manifest: Manifest, pieces: Sequence[tuple[Item, bytes]]
-    ) -> None:
-        """Make a bundle aside, and add the step that names it at a place among the others."""
+    def packed(
+        self, path: str, manifest: Manifest, pieces: Sequence[tuple[Item, bytes]]
+    ) -> dict[str, Any]:
+        """Make a bundle aside, and return the step that names it."""
         self._made.append(bundle.write(self._scope.tree, manifest, pieces))
-        self._bundle_steps.insert(at, {"bundle": path, "aside": self._made[-1]})
+        return {"bundle": path, "aside": self._made[-1]}
 
-    def carry_out(self, held: Mapping[str, Lock]) -> Applied:
+    def carry_out(self, bundles: list[dict[str, Any]], held: Mapping[str, Lock]) -> list[str]:
         """Make it happen, and note the tails for the next writer."""
-        applied = Applied(growth_bytes=self.growth)
+        everything: list[str] = []
 
         def carry_out(scope: Scope, step: journal.Step) -> None:
             kept: list[str] = []
             file = step.get("file", "")
             after = journal.carry_out(scope, step, kept, self._ready.get(file))
-            applied.kept += kept
+            everything.extend(kept)
             if file in self._tails and ("append" in step or after is not None):
                 tail, size = self._tails[file]
                 status = scope.tree.stat(scope.path(file))
@@ -367,17 +342,21 @@ class _Work:
                 is_ours = after is None or after == self._ready.get(file, (b"", b""))[1]
                 note_tail(held[file], tail, status, size if is_ours else -1)
 
-        steps = [*self._bundle_steps, *self._file_steps, *self._request.steps]
-        happen(self._scope, steps, self._made, carry_out)
-        return applied
+        happen(self._scope, [*bundles, *self._steps, *self._request.steps], self._made, carry_out)
+        return everything
 
-    def _conflict(self, change: Change, why: str) -> Conflict:
+    def _conflict(self, about: str, why: str) -> Conflict:
         name = self._scope.name
-        return Conflict(f"{change.id or change.file} of {name}: {why}; nothing was changed.",
+        return Conflict(f"{about} of {name}: {why}; nothing was changed.",
                         session_id=name, advice="Look again, and repeat it.")  # fmt: skip
 
 
-def _packed(change: Change) -> tuple[Item, bytes]:
+def unlink_step(tree: Tree, path: str) -> dict[str, Any]:
+    """Return the step that unlinks a bundle, if it is still this one."""
+    return {"bundle": path, "aside": None, "was": journal.version_of(tree.stat(path))}
+
+
+def _item(change: Change) -> tuple[Item, bytes]:
     """Return the item, and the bytes, of a memory that a bundle of records is to hold."""
     file, raw = change.file, change.new or b""
     if not is_record_file(file):

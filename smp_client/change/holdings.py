@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
 from ..disk.bundle import Bundle
-from ..disk.scopes import ARCHIVE, EVICTED, files_of
+from ..disk.scopes import ARCHIVE, ARTIFACTS, EVICTED, STATES, files_of, is_of, kinds_of
+from ..disk.session_files import METADATA, parse_artifact
 from ..model.errors import SMPError
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_file_id, is_session_id
 from ..model.record import (
     GLOBAL_KINDS,
     SESSION_KINDS,
@@ -28,12 +29,14 @@ from ..model.record import (
 )
 from ..text.edits import Span, located, spans, value_of
 from ..text.fingerprint import hash_of, hash_of_bytes
+from ..text.mapping import load_mapping
 from ..text.values import Value
-from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file
 
 if TYPE_CHECKING:
     from ..memory import Memory
 
+PROFILE = "user-profile.yaml"
+_TOPS = {METADATA: "session", PROFILE: "user_profile"}
 BESIDE = "beside/"  # before the name of an evicted bundle in the bundle of a deleted session
 Place = Literal["active", "archived", "evicted", "deleted", "undo"]
 KEPT: tuple[Place, ...] = ("active", "archived", "evicted")  # what is neither deleted nor replaced
@@ -193,3 +196,46 @@ def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holdi
             yield from in_file(session, "active", "", file, scope.read(file))
         except (SMPError, OSError) as error:
             problems.append(f"{scope.path(file)} cannot be read: {error}")
+
+
+# Files, and the memory that a whole file is.
+
+
+def is_record_file(file: str) -> bool:
+    """Return whether a file of this name is a list of records, and not one memory itself."""
+    return file.startswith(f"{STATE_HISTORY}/") or file in kinds_of("") or file in kinds_of(GLOBAL)
+
+
+def holds_memories(file: str, scope: str) -> bool:
+    """Return whether a file of this name, in a session or in `global`, holds memories."""
+    folder, _, name = file.rpartition("/")
+    if folder == STATE_HISTORY and scope != GLOBAL:
+        return name.endswith(".yaml") and is_file_id(name.removesuffix(".yaml"))
+    return is_of(scope, file) or (scope == GLOBAL and file == PROFILE)
+
+
+def type_of_file(file: str) -> str:
+    """Return the type of the memories in a file of this name."""
+    folder, _, _ = file.rpartition("/")
+    if folder in (STATES, ARTIFACTS):
+        return "agent_state" if folder == STATES else "artifact"
+    return {METADATA: "metadata", PROFILE: "user_profile"}.get(file) or kind_of_file(file).name
+
+
+def id_of_file(file: str) -> str:
+    """Return the id of the memory that a whole file is: its name without the ending."""
+    return file.rpartition("/")[2].rpartition(".")[0]
+
+
+def value_of_file(file: str, content: bytes) -> dict[str, Value]:
+    """Return the fields of a file that is one memory. One that cannot be read is a text."""
+    folder, _, _ = file.rpartition("/")
+    memory_id = id_of_file(file)
+    try:
+        if folder == ARTIFACTS:
+            fields, text = parse_artifact(content)
+            return {**fields, "id": memory_id, "content": text}
+        value = load_mapping(content, "agent_state" if folder == STATES else _TOPS[file], file)
+    except SMPError:
+        return {"id": memory_id, "content": content.decode("utf-8", "replace")}
+    return {"timestamp": value.get("last_updated"), **value, "id": memory_id}

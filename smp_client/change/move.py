@@ -15,37 +15,36 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..disk import audit, bundle, journal, rewrite
-from ..disk.bundle import Item, Manifest, is_inner_path, item_of, plain_files
+from ..disk import audit, bundle, rewrite
+from ..disk.bundle import Item, Manifest, is_inner_path, item_of
 from ..disk.locks import NO_PATIENCE
-from ..disk.quarantine import quarantine_bytes, quarantine_path
+from ..disk.quarantine import quarantine_bytes
 from ..disk.scope import Scope
 from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
 from ..disk.session_files import METADATA, artifact_file, state_file
-from ..disk.tree import DEEPEST, is_left_alone
-from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError
+from ..disk.tree import is_left_alone
+from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError, UnsafePath
 from ..model.layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
     LEAVING,
     RETIRED,
-    SESSION_DIRECTORIES,
     YAML_INDEXES,
     check_session_id,
     is_session_id,
-)  # fmt: skip
+)
 from ..model.outcome import Action, Outcome
 from ..model.record import state_history
 from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.mapping import replace_parts
 from ..text.values import Value
-from .change import happen, temporaries
+from .change import happen, temporaries, unlink_step
 from .digest import digest
 from .holdings import BESIDE
 from .restore import manifest_of
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 # The kernel does not count a writer that has found the name and not opened it yet.
 GRACE_S = 2.0
-_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -71,43 +69,19 @@ class Away:
     total_bytes: int
 
 
-# Archiving.
-
-
 def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
     """Archive a session. Late writes are in the archive, in quarantine, or refused."""
     session = memory._session(session_id)
-    path, scope = f"{ARCHIVED}/{session_id}/{ARCHIVE}", session.scope
+    path, scope, freed = f"{ARCHIVED}/{session_id}/{ARCHIVE}", session.scope, 0
     head = manifest_of(memory, "archive", session_id, harmless(reason), "smp")
-    freed, notes = 0, list[str]()
     if not dry_run:
         before = session.size().total_bytes
         with scope.undisturbed("archiving"):
             scope.require()
             _require_free(memory, path)
-            notes = _leave(memory, scope, path, head)
+            _leave(memory, scope, path, head)
         freed = before - memory.tree.stat(path).st_size
-    action = Action(session_id, "archive", (session_id,), head.why, freed)
-    return Outcome([action], notes=notes, dry_run=dry_run)
-
-
-def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outcome:
-    """Restore a session from the archive, active again."""
-    path = f"{ARCHIVED}/{check_session_id(session_id)}/{ARCHIVE}"
-    memory.require()
-    reason = "brought back from the archive"
-    scope = memory._scope(session_id)
-    with scope.undisturbed(reason):
-        if not memory.tree.exists(path):
-            advice = "smp sessions --all lists those that there are."
-            raise SessionNotFound(f"There is no session {session_id!r} in the archive.",
-                                  session_id=session_id, advice=advice)  # fmt: skip
-        _require_free(memory, scope.directory)
-        files = dict(bundle.read(memory.tree, path).files())
-        if not dry_run:
-            _enter(memory, scope, path, _awake(memory, files, reason))
-    size = -sum(map(len, files.values()))
-    return Outcome([Action(session_id, "unarchive", (session_id,), reason, size)], dry_run=dry_run)
+    return Outcome([Action(session_id, "archive", (session_id,), head.why, freed)], dry_run=dry_run)
 
 
 def archived(memory: Memory) -> list[Away]:
@@ -116,7 +90,10 @@ def archived(memory: Memory) -> list[Away]:
     return [one for one in found if not memory.tree.exists(f"{ACTIVE}/{one.session}")]
 
 
-# Deleting whole sessions.
+def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outcome:
+    """Restore a session from the archive, active again."""
+    action = Action(session_id, "unarchive", (session_id,), "brought back from the archive")
+    return _enter(memory, f"{ARCHIVED}/{check_session_id(session_id)}/{ARCHIVE}", action, dry_run)
 
 
 def delete_session(
@@ -138,52 +115,18 @@ def delete_session(
         inside = [*tree.files_below(scope.directory)] if is_active else [packed]
         size = sum(tree.stat(path).st_size for path in [*inside, *evicted])
         action = Action(session_id, "delete_session", (session_id,), head.why, size)
-        outcome = Outcome([action], dry_run=dry_run)
         if dry_run:
-            return outcome
+            return Outcome([action], dry_run=True)
         head = replace(head, facts={"was": ACTIVE if is_active else ARCHIVED})
-        facts = {"session": session_id, "count": 1, "whole_session": True}
-        with audit.noted(tree, "delete", clock=memory.options.clock, by=by, **facts):
+        with _noted(memory, "delete", session_id, by):
             if is_active:
-                outcome.notes += _leave(memory, scope, target, head, evicted)
+                _leave(memory, scope, target, head, evicted)
             else:
                 files = dict(bundle.read(tree, packed).files()) | _beside(tree, evicted)
                 with temporaries(tree) as made:
                     made.append(bundle.write(tree, *_packing(head, files)))
-                    steps = _unlinks(tree, [packed, *evicted])
+                    steps = [unlink_step(tree, path) for path in (packed, *evicted)]
                     happen(scope, [{"bundle": target, "aside": made[0]}, *steps], made)
-    return outcome
-
-
-def undelete_session(
-    memory: Memory, session_id: str, reason: str = "restored", *, by: str = "user",
-    dry_run: bool = False,
-) -> Outcome:  # fmt: skip
-    """Restore a deleted session to where it was: `active/` or the archive."""
-    reason = harmless(reason)
-    target = f"{DELETED}/{check_session_id(session_id)}/{BACKUP}"
-    memory.require()
-    scope = memory._scope(session_id)
-    with scope.undisturbed("restoring the session"):
-        if not memory.tree.exists(target):
-            advice = "smp restore --list shows what can be restored."
-            raise SessionNotFound(f"There is no deleted session {session_id!r}.",
-                                  session_id=session_id, advice=advice)  # fmt: skip
-        _require_free(memory, scope.directory)
-        _require_free(memory, f"{ARCHIVED}/{session_id}/{ARCHIVE}")
-        packed = bundle.read(memory.tree, target)
-        files = dict(packed.files())
-        size = -sum(len(raw) for file, raw in files.items() if not file.startswith(BESIDE))
-        action = Action(session_id, "undelete_session", (session_id,), reason, size)
-        if dry_run:
-            return Outcome([action], dry_run=True)
-        facts = {"session": session_id, "count": 1, "whole_session": True}
-        with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **facts):
-            if packed.manifest.facts.get("was") == ARCHIVED:
-                head = manifest_of(memory, "archive", session_id, reason, by)
-                _enter(memory, scope, target, files, head)
-            else:
-                _enter(memory, scope, target, _awake(memory, files, reason))
     return Outcome([action])
 
 
@@ -192,9 +135,19 @@ def deleted_sessions(memory: Memory) -> list[Away]:
     return _away(memory, DELETED, BACKUP)
 
 
+def undelete_session(
+    memory: Memory, session_id: str, reason: str = "restored", *, by: str = "user",
+    dry_run: bool = False,
+) -> Outcome:  # fmt: skip
+    """Restore a deleted session to where it was: `active/` or the archive."""
+    action = Action(session_id, "undelete_session", (session_id,), harmless(reason))
+    source = f"{DELETED}/{check_session_id(session_id)}/{BACKUP}"
+    return _enter(memory, source, action, dry_run, by)
+
+
 def destroy(scope: Scope, bundles: Iterable[str]) -> None:
     """Unlink bundles of a session for good, all in one intent. Only a purge does that."""
-    if steps := _unlinks(scope.tree, bundles):
+    if steps := [unlink_step(scope.tree, path) for path in bundles]:
         happen(scope, steps, [])
 
 
@@ -203,13 +156,9 @@ def destroy(scope: Scope, bundles: Iterable[str]) -> None:
 
 def _leave(
     memory: Memory, scope: Scope, target: str, head: Manifest, evicted: Iterable[str] = ()
-) -> list[str]:
-    """Move the directory of a session, and its evicted bundles, out of `active/` into a bundle.
-
-    Return a note of each file that no bundle can hold, and that is in quarantine now.
-    """
+) -> None:
+    """Move the directory of a session, and its evicted bundles, out of `active/` into a bundle."""
     tree, session = memory.tree, memory._session(scope.name)
-    notes = _quarantine_unfit(memory, scope.name, scope.directory)
     states, artifacts = session.agent_states(), session.artifacts()
     kinds = [*session.kinds, *map(state_history, states)]
     locked = [METADATA, *(kind.file for kind in kinds), *map(state_file, states),
@@ -224,39 +173,43 @@ def _leave(
         tree.make_directory(LEAVING)
         made.append(f"{slot}.json")
         tree.replace(f"{slot}.json", json.dumps(sizes).encode())
-        happen(scope, [*steps, *_unlinks(tree, evicted)], made)
-    return notes
+        happen(scope, [*steps, *(unlink_step(tree, path) for path in evicted)], made)
 
 
-def _enter(
-    memory: Memory, scope: Scope, source: str, files: Mapping[str, bytes],
-    head: Manifest | None = None,
-) -> None:  # fmt: skip
-    """Move a packed session out of a bundle: into `active/`, or with a head into the archive."""
-    tree, place = memory.tree, f"{ARCHIVED}/{scope.name}"
-    own = {file: raw for file, raw in files.items() if not file.startswith(BESIDE)}
-    steps: list[dict[str, Any]] = []
-    with temporaries(tree) as made:
-        for file, raw in files.items():
-            if file not in own:
+def _enter(memory: Memory, source: str, action: Action, dry_run: bool, by: str = "smp") -> Outcome:
+    """Move a packed session out of its bundle: into `active/`, or back into the archive."""
+    memory.require()
+    tree, scope, steps = memory.tree, memory._scope(action.session), list[dict[str, Any]]()
+    place = f"{ARCHIVED}/{scope.name}"
+    with scope.undisturbed("bringing the session back"):
+        if not tree.exists(source):
+            said = f"There is no session {scope.name!r} in {source.partition('/')[0]}/."
+            advice = "smp sessions --all lists those that there are."
+            raise SessionNotFound(said, session_id=scope.name, advice=advice)
+        is_deleted = source.startswith(f"{DELETED}/")
+        for home in (scope.directory, *([f"{place}/{ARCHIVE}"] if is_deleted else [])):
+            _require_free(memory, home)
+        packed = bundle.read(tree, source)
+        files = dict(packed.files())
+        beside = {file: files.pop(file) for file in [*files] if file.startswith(BESIDE)}
+        action = replace(action, bytes_freed=-sum(map(len, files.values())))
+        if dry_run:
+            return Outcome([action], dry_run=True)
+        noted = _noted(memory, "restore", scope.name, by) if is_deleted else nullcontext()
+        with noted, temporaries(tree) as made:
+            for file, raw in beside.items():
                 made.append(tree.create_temporary(raw))
                 path = f"{place}/{file.removeprefix(BESIDE)}"
                 steps.append({"bundle": path, "aside": made[-1]})
-        if head is not None:
-            made.append(bundle.write(tree, *_packing(head, own)))
-            steps.append({"bundle": f"{place}/{ARCHIVE}", "aside": made[-1]})
-        else:
-            made.append(aside := tree.new_temporary())
-            directories = {aside, *(f"{aside}/{name}" for name in SESSION_DIRECTORIES)}
-            directories |= {f"{aside}/{file}".rpartition("/")[0] for file in own}
-            for directory in sorted(directories):
-                tree.make_directory(directory)
-            for file, content in own.items():
-                tree.write_new(f"{aside}/{file}", content)
-            for directory in directories:
-                tree.sync_parent(f"{directory}/any")
-            steps.append(_renaming(tree, aside, scope.directory))
-        happen(scope, [*steps, *_unlinks(tree, [source])], made)
+            if packed.manifest.facts.get("was") == ARCHIVED:
+                head = manifest_of(memory, "archive", scope.name, action.reason, by)
+                made.append(bundle.write(tree, *_packing(head, files)))
+                steps.append({"bundle": f"{place}/{ARCHIVE}", "aside": made[-1]})
+            else:
+                made.append(memory._aside(_awake(memory, files, action.reason)))
+                steps.append(_renaming(tree, made[-1], scope.directory))
+            happen(scope, [*steps, unlink_step(tree, source)], made)
+    return Outcome([action])
 
 
 def _renaming(tree: Tree, source: str, target: str) -> dict[str, Any]:
@@ -264,9 +217,9 @@ def _renaming(tree: Tree, source: str, target: str) -> dict[str, Any]:
     return {"directory": source, "to": target, "inode": tree.stat(source).st_ino}
 
 
-def _unlinks(tree: Tree, paths: Iterable[str]) -> list[dict[str, Any]]:
-    versions = ((path, journal.version_of(tree.stat(path))) for path in paths)
-    return [{"bundle": path, "aside": None, "was": version} for path, version in versions]
+def _noted(memory: Memory, action: str, session_id: str, by: str) -> AbstractContextManager[object]:
+    facts = {"session": session_id, "count": 1, "whole_session": True}
+    return audit.noted(memory.tree, action, clock=memory.options.clock, by=by, **facts)
 
 
 def _beside(tree: Tree, evicted: Iterable[str]) -> dict[str, bytes]:
@@ -289,8 +242,15 @@ def _contents(tree: Tree, directory: str) -> dict[str, bytes]:
 
     YAML indexes are derived, and would outlive in a bundle the memories that are purged from it.
     """
-    files = (file for file in plain_files(tree, directory) if file not in YAML_INDEXES)
-    return {file: rewrite.read_whole(tree, f"{directory}/{file}") for file in files}
+    files: dict[str, bytes] = {}
+    for one in tree.walk(directory):
+        file = one.path.removeprefix(f"{directory}/")
+        if one.is_deep or not is_inner_path(file):
+            advice = "It is too deep, or its name is odd: move it out of the session."
+            raise UnsafePath(f"No bundle can hold {one.path[:100]!a}.", advice=advice)
+        if not one.is_directory and file not in YAML_INDEXES:
+            files[file] = rewrite.read_whole(tree, one.path)
+    return files
 
 
 def _awake(memory: Memory, files: dict[str, bytes], reason: str) -> dict[str, bytes]:
@@ -337,34 +297,30 @@ def sweep(memory: Memory, only: str | None = None) -> list[str]:
     directories could not be removed yet.
     """
     tree, problems = memory.tree, list[str]()
+    hurried = memory.with_options(lock_timeout_s=NO_PATIENCE)
     for name in tree.list(LEAVING):
-        session_id, path = name.partition("+")[0], f"{LEAVING}/{name}"
+        session_id, slot = name.partition("+")[0], f"{LEAVING}/{name.removesuffix('.json')}"
         if not is_session_id(session_id) or (only is not None and session_id != only):
             continue
-        scope = memory._scope(session_id)
-        options = scope.options._replace(lock_timeout_s=NO_PATIENCE)
         try:
-            hurried = Scope(tree, session_id, scope.directory, options)
-            with hurried.undisturbed("removing what has left"):
-                slot = path.removesuffix(".json")
+            with hurried._scope(session_id).undisturbed("removing what has left"):
                 if not tree.exists(slot):
                     tree.unlink(f"{slot}.json")  # the note of a directory that never left
-                elif path == slot:
+                elif not name.endswith(".json"):
                     _sweep_one(memory, slot, session_id)
         except LockTimeout:
             continue  # whoever holds the lock is at work there
         except (SMPError, OSError) as error:
-            problems.append(f"{session_id}: {path} cannot be removed yet: {error}")
+            problems.append(f"{session_id}: {slot} cannot be removed yet: {error}")
     return problems
 
 
 def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
     tree = memory.tree
-    for one in [*tree.walk(slot)]:
-        if not one.is_directory:
-            with suppress(FileNotFoundError), tree.opened(one.path) as descriptor:
-                if not is_left_alone(descriptor):
-                    return
+    for path in [*tree.files_below(slot)]:
+        with suppress(FileNotFoundError), tree.opened(path) as descriptor:
+            if not is_left_alone(descriptor):
+                return
     if time.time() - tree.stat(slot).st_ctime <= GRACE_S:
         return
     if not tree.exists(f"{ACTIVE}/{session_id}"):
@@ -373,7 +329,6 @@ def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
             if name.startswith(f"{session_id}+"):
                 with suppress(FileNotFoundError):
                     rewrite.fold_retired(scope, rewrite.file_of_slot(name))
-    _quarantine_unfit(memory, session_id, slot)
     try:
         said = json.loads(tree.read(f"{slot}.json"))
         packed = {str(file): (int(size), int(check)) for file, (size, check) in said.items()}
@@ -388,20 +343,3 @@ def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
     if error := tree.remove_directory(slot):
         raise error
     tree.unlink(f"{slot}.json")
-
-
-def _quarantine_unfit(memory: Memory, session_id: str, top: str) -> list[str]:
-    """Quarantine files that no bundle can hold: too deep, or of a name that none of ours has."""
-    said: list[str] = []
-    for one in memory.tree.walk(top):
-        inner = one.path.removeprefix(f"{top}/")
-        if one.is_deep or not is_inner_path(inner):
-            with suppress(FileNotFoundError):  # it is in a directory that went just now
-                deep = f"deeper than {DEEPEST} directories"
-                why = deep if one.is_deep else "a name that no bundle can hold"
-                moved = quarantine_path(
-                    memory.tree, session_id, one.path, why, memory.options.clock()
-                )
-                name = f"{inner[:_SHOWN_CHARACTERS]!a}"
-                said.append(f"{session_id}: {name} is not in the bundle ({why}); it is in {moved}.")
-    return said

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ..disk import audit
@@ -76,10 +76,7 @@ def manifest_of(
         raise Invalid(problems)
     why, who = (harmless(str(text)) for text in said.values())
     now = memory.options.clock()
-    try:
-        until = None if days is None else render_time(now + timedelta(days=days))
-    except OverflowError:
-        until = render_time(datetime.max.replace(tzinfo=UTC))
+    until = None if days is None else render_time(now + timedelta(days=days))
     return Manifest(kind, session, render_time(now), who, why, until, batch)
 
 
@@ -107,10 +104,9 @@ def delete(
             request = Request([removal(one) for one in found], draft, doing="deleting")
             facts = {"session": name, "count": len(found), "ids": outcome.ids, "batch": batch}
             with audit.noted(memory.tree, "delete", clock=memory.options.clock, by=by, **facts):
-                kept = apply(scope, request).kept
-            outcome.problems += [
-                f"{name}: {one} was changed while it was deleted, and stays." for one in kept
-            ]
+                kept = apply(scope, request)
+            said = "was changed while it was deleted, and stays."
+            outcome.problems += [f"{name}: {one} {said}" for one in kept]
     return outcome
 
 
@@ -331,7 +327,7 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> 
             outcome.actions.append(action)
     if not dry_run:
         request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back")
-        kept = apply(session.scope, request).kept
+        kept = apply(session.scope, request)
         outcome.problems += [f"{name} was changed meanwhile, and stays as it is" for name in kept]
     return outcome
 

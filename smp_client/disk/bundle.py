@@ -273,13 +273,6 @@ def is_inner_path(path: str) -> bool:
     return 0 < len(path) <= _NAME_CAP_CHARACTERS and "\\" not in path and is_plain
 
 
-def plain_files(tree: Tree, directory: str) -> Iterator[str]:
-    """Yield the plain files below a directory by their paths in it; raise UnsafePath at others."""
-    for path in tree.files_below(directory):
-        with tree.opened(path):
-            yield path.removeprefix(f"{directory}/")
-
-
 class _Capped:
     """Stops a stream that goes on and on: a few bytes can stand for any number of zeros."""
 

@@ -35,17 +35,6 @@ def quarantine_bytes(
     return name
 
 
-def quarantine_path(tree: Tree, scope: str, path: str, why: str, at: datetime) -> str:
-    """Move a file, or a directory with its files, to quarantine. Return its new name."""
-    name = _new_name(tree, scope, path.rpartition("/")[2], at)
-    target = f"{name}{_DIRECTORY if tree.is_directory(path) else '.bytes'}"
-    tree.rename_new(path, target)
-    tree.sync_parent(target)
-    tree.sync_parent(path)
-    _note(tree, name, {"file": path.encode("utf-8", "backslashreplace").decode()}, why, at)
-    return target
-
-
 def _new_name(tree: Tree, scope: str, file: str, at: datetime) -> str:
     directory = f"{QUARANTINE}/{scope}"
     tree.make_directory(directory)

@@ -18,7 +18,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ..change.places import holds_memories, id_of_file, is_record_file, type_of_file
+from ..change.holdings import holds_memories, id_of_file, is_record_file, type_of_file
 from ..disk.session_files import METADATA, parse_artifact
 from ..model.layout import GLOBAL, is_session_id
 from ..model.record import Kind, kind_of_file

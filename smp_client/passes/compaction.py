@@ -379,7 +379,7 @@ def _evict(session: Session, target: int, notes: list[str]) -> CompactionPlan:
     name = f"{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
     path = f"{archived_scope(session.id)}/{name}"
     draft = Draft(path, Manifest("evicted", session.id, render_time(now), "smp", why))
-    kept = apply(session.scope, Request(changes, draft, doing="compacting")).kept
+    kept = apply(session.scope, Request(changes, draft, doing="compacting"))
     if kept:
         copies = [replace(one, new=None, container=path) for one in changes if one.id in kept]
         apply(session.scope, Request(copies, doing="compacting"))

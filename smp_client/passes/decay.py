@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ask.priorities import source
 from ..change.change import Change, Request, apply, replanned
-from ..change.places import is_record_file
+from ..change.holdings import is_record_file
 from ..disk import access
 from ..disk.access import Access
 from ..disk.scopes import STATES
@@ -94,7 +94,7 @@ def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
             outcome.actions.append(Action(scope.name, _TYPE, (file,), f"{count:,} {differ}"))
         if not dry_run:
             request = Request(changes, parsed=seen.parsed, doing="decaying")
-            kept = apply(scope, request).kept
+            kept = apply(scope, request)
             outcome.notes += [f"{name} was changed meanwhile, and stays as it is" for name in kept]
             # Readings of a memory that shows none, such as an artifact, stay in the log.
             shown, known = {one.id for one in changes}, {one.id for one in seen.memories}

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..change.change import Change, Draft, Request, apply
-from ..change.holdings import Holding, holdings, is_in_use
+from ..change.holdings import PROFILE, Holding, holdings, id_of_file, is_in_use
 from ..change.holdings import names as every_session
-from ..change.places import PROFILE, id_of_file
 from ..change.restore import deleted, manifest_of, new_batch
 from ..change.select import agent_of, require_known, several
 from ..disk import audit, bundle
@@ -216,9 +215,9 @@ def anonymize(
             draft = Draft(f"{DELETED}/{session}/undo-{batch}.tar.gz", head)
             facts = {"session": session, "count": len(changes), "batch": batch}
             with audit.noted(memory.tree, "anonymize", clock=memory.options.clock, by=by, **facts):
-                applied = apply(scope, Request(changes, draft, doing="anonymising"))
+                kept = apply(scope, Request(changes, draft, doing="anonymising"))
             crossed = f"{session}: {{}} was changed meanwhile, and stays."
-            outcome.problems += [crossed.format(one) for one in applied.kept]
+            outcome.problems += [crossed.format(one) for one in kept]
     if now:  # also the originals of earlier runs
         undo = {one.batch for one in deleted(memory, session) if one.action == "anonymize"}
         for one in sorted(undo):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..change.places import holds_memories, id_of_file, is_record_file, type_of_file
+from ..change.holdings import holds_memories, id_of_file, is_record_file, type_of_file
 from ..disk import bundle
 from ..disk.bundle import Bundle
 from ..model.errors import InvalidQuery, SMPError

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..change.change import Change, Request, apply
-from ..change.places import id_of_file
+from ..change.holdings import id_of_file
 from ..disk import audit
 from ..disk.scopes import ARTIFACTS, is_archived, kinds_of
 from ..disk.session_files import parse_artifact

@@ -110,11 +110,10 @@ def edited(
 
     A record that is neither as it was nor as it is to become stays as it is, and is reported.
     `last` is the highest number ever given in this file, which a removal writes into its head.
-    `known` is the file taken apart by a caller that has compared the records with the edits.
+    `known` is the file taken apart, where the caller has done that already.
     """
     given, content = content, plain(kind.file, content)
     known = known if content == given else None
-    is_compared = known is not None
     is_few = len(edits) <= FEW and all(edit.old is not None and edit.id for edit in edits)
     if known is None and is_few:
         standing = located(kind, content, [edit.id for edit in edits])
@@ -141,7 +140,7 @@ def edited(
                 kept.append(edit.id)  # somebody else removed it
         else:
             new = new and _indented(kind, new, _indent(span.raw))
-            if edit.old is not None and (is_compared or hash_of(span.value) == edit.old):
+            if edit.old is not None and hash_of(span.value) == edit.old:
                 splices.append((span.start, span.end, _closed(new)))
             elif span.raw.rstrip() != new.rstrip():
                 kept.append(edit.id)

@@ -189,15 +189,6 @@ def parse(content: bytes) -> RecordList:
     return found
 
 
-def turns_in(content: bytes) -> list[Located]:
-    """Return the turns in the end of a conversation.
-
-    It may begin behind a backslash or within a mark, so its first heading may be none.
-    """
-    first = _HEADING.search(content)
-    return _parse_turns(content, first.end()).records if first else []
-
-
 def _parse_turns(content: bytes, offset: int) -> RecordList:
     headings = list(_HEADING.finditer(content, offset))
     found = RecordList(listed=True)

@@ -87,7 +87,7 @@ def export(call: Call) -> None:
 
 def _selected(memory: Memory, ids: tuple[str, ...], given: Mapping[str, Any]) -> Wanted | None:
     """Return whether the memory of an entry is meant."""
-    from smp_client.change.places import is_record_file
+    from smp_client.change.holdings import is_record_file
     from smp_client.change.select import Selection, chosen
 
     if not ids and not given:

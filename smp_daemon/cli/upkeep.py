@@ -109,9 +109,11 @@ def archive(call: Call) -> None:
     one that was used again active.
     """
     call.check(((call.session is None) != call.due, "Give a session, or --due; not both."))
+    from smp_client.passes.lifecycle import lifecycle
+
     memory = call.memory()
     if call.due:
-        call.finish(memory.age_sessions(dry_run=call.dry_run))
+        call.finish(lifecycle(memory, dry_run=call.dry_run))
     name = memory.session(call.session).id
     outcome = memory.archive_session(name, call.reason, dry_run=call.dry_run)
     call.finish(outcome, note=f"smp unarchive {name} brings it back.")

@@ -46,9 +46,7 @@ def test_before_the_commit_nothing_is_written(session: Session) -> None:
     tx.record_decision("D", made_by="a")
     tx.save_artifact("report", "text")
     assert tx.is_active
-    assert [(item.action, item.file, item.id) for item in tx.modifications] == [
-        ("add", "decisions.yaml", "DEC-001"), ("save", "artifacts/report.md", "report"),
-    ]  # fmt: skip
+    assert tx.modifications == [("decisions.yaml", "DEC-001"), ("artifacts/report.md", "")]
     assert snapshot(session) == before
     tx.rollback()
     assert not tx.is_active

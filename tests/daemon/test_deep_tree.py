@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 from daemons import running, smp, status, wait_until
 
-from smp_client import Memory, Session
+from smp_client import Memory, Session, UnsafePath
+from smp_client.disk.tree import Tree
 
-DEEP, DEEPEST = 100, 32
+DEEP = 100
 pytestmark = pytest.mark.usefixtures("short_grace")
 
 
@@ -34,25 +36,13 @@ def deep(memory: Memory) -> Session:
     return session
 
 
-def test_it_is_archived_and_comes_back(memory: Memory, deep: Session) -> None:
-    outcome = memory.archive_session("deep")
-    assert outcome.success
-    assert f"deeper than {DEEPEST} directories" in outcome.notes[0]
-    assert not (memory.root / "active/deep").exists()
-    memory.restore_session("deep")
-    assert [one.text for one in memory.session("deep").records("finding")] == ["kept"]
-    assert (memory.root / "active/deep/d/d/near.txt").read_text() == "near"
-    assert [*(memory.root / "quarantine/deep").glob("*.directory")]
-
-
-def test_it_is_deleted_and_purged(memory: Memory, deep: Session) -> None:
-    assert memory.delete_session("deep", reason="done").success
-    memory.undelete_session("deep")
-    assert [one.text for one in memory.session("deep").records("finding")] == ["kept"]
-    assert memory.privacy.purge_now("deep").success
-    left = [path.read_bytes() for path in memory.root.rglob("*deep*") if path.is_file()]
-    assert not [content for content in left if b"kept" in content or b"far down" in content]
-    assert not (memory.root / "quarantine/deep").exists()
+def test_its_session_stays_until_somebody_moves_it(memory: Memory, deep: Session) -> None:
+    for leave in (memory.archive_session, partial(memory.delete_session, reason="done")):
+        with pytest.raises(UnsafePath, match="No bundle can hold"):
+            leave("deep")
+    assert [one.text for one in deep.records("finding")] == ["kept"]
+    Tree(memory.root).remove_directory("active/deep/d")
+    assert memory.archive_session("deep").success
 
 
 def test_a_daemon_goes_on(memory: Memory, deep: Session, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from smp_client import Memory, NewerFormat, Session, SMPError
 from smp_client.disk.tree import identity
 from smp_client.model.record import DECISION, TURN
 from smp_client.passes.check import check
+from smp_client.passes.lifecycle import lifecycle
 from smp_client.text import version
 from smp_client.text.format import format_of
 from smp_client.text.version import version_in
@@ -200,7 +201,7 @@ EVERYTHING: list[Callable[[Memory], object]] = [
     lambda memory: memory.privacy.anonymize("old"),
     lambda memory: memory.session("old").repair(),
     lambda memory: memory.session("old").bring_back(),
-    lambda memory: memory.age_sessions(),
+    lambda memory: lifecycle(memory),
     lambda memory: memory.privacy.delete("old", ["REL-001"], reason="r"),
     lambda memory: memory.privacy.purge_now("old", ["LEARN-001"]),
     answers,

@@ -109,7 +109,7 @@ def test_a_clock_that_stays_ahead_is_believed_after_six_days_of_uptime(machine: 
     assert "partly" in machine.archived()
     machine.leap(400)
     assert removed(machine.live(0.5)) == []
-    assert [action.type for action in machine.memory.age_sessions().actions] == ["archive"]
+    assert [action.type for action in lifecycle(machine.memory).actions] == ["archive"]
 
 
 def test_a_session_that_ages_under_a_daemon_is_archived_on_the_day(machine: Machine) -> None:

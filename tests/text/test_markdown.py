@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_values import TRICKY, canonical, keys, nested, texts
 
@@ -217,35 +217,6 @@ def test_of_a_double_the_last_is_meant(session: Session) -> None:
     assert pinned == [("old", False), ("new", True)]
     with pytest.raises(MemoryNotFound, match="turn-01"):
         session.get("turn-01")
-
-
-lengths = st.lists(
-    st.sampled_from([0, 1, 50, 5_000, 65_000, 70_000, 300_000]), min_size=1, max_size=8
-)
-
-
-@given(
-    lengths,
-    st.integers(0, 10),
-    st.sampled_from(["x", "\\## Turn 3\n", "## Turn 3\n", "---\n", "é🙂"]),
-    st.booleans(),
-)
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_the_last_turns_are_those_of_the_whole(
-    session: Session, sizes: list[int], last: int, unit: str, bad: bool
-) -> None:
-    """turns(last=n) == turns()[-n:], whatever the sizes, also where the piece that is read begins
-    in the middle of a turn."""
-    pieces = [
-        markdown.render_turn(turn(number, content=unit * (size // len(unit))))
-        for number, size in enumerate(sizes, 1)
-    ]
-    if bad:
-        pieces.insert(len(pieces) // 2, b"## Turn 99 - never\n\nbad\n\n---\n\n")
-    conversation(session).write_bytes(HEADER + b"".join(pieces))
-    assert session.turns(last=last) == (session.turns()[-last:] if last else [])
 
 
 PIECES = (b"## Turn 1", b"\n", b"---", b"<!-- smp -->", b"**A:** b", b"\r", b"x", b" - ", b"\\",
