@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from smp_client import Memory, Session, StorageFailed, TransactionPending
-from smp_client.disk import append, inboxes, journal
+from smp_client import Memory, Session, StorageFailed
+from smp_client.disk import append, inboxes
 from smp_client.model.record import DECISION
 from smp_daemon.ingest import inbox
 
@@ -52,20 +52,6 @@ def test_taking_back_a_failed_write_leaves_what_somebody_else_wrote(
         with pytest.raises(StorageFailed):
             session.record_decision("ours", made_by="a")
     assert [record.text for record in session.records("decision")] == ["before", "theirs"]
-
-
-def test_an_intent_of_a_removed_session_is_not_for_its_namesake(
-    memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(journal, "carry_out", _fail)
-        with pytest.raises(TransactionPending), session.transaction() as tx:
-            tx.record_decision("of the removed one", made_by="a")
-    path_of(session, "").rename(memory.root / "moved-away")
-    again = memory.create_session(id="s1")
-    assert again.records("decision") == []
-    aside = [file.read_text() for file in (memory.root / "quarantine/s1").iterdir()]
-    assert any("of the removed one" in text for text in aside)
 
 
 def test_a_damaged_intent_is_set_aside_and_the_session_goes_on(
