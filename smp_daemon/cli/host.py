@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
 _ROOTS = "--root DIRECTORY...  A sessions tree; repeat it. Else that of SMP_ROOT or the settings."
-_SYSTEM = "--system  The system's service instead of yours."
+_SYSTEM = "--system  The system's service instead of yours; it runs as the owner of the roots."
 _FORCE = "--force  Also where the file was edited or is not from SMP."
 _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
 
@@ -173,45 +173,36 @@ def sample(call: Call) -> None:
 
 @click.group()
 def service() -> None:
-    """Have systemd or launchd run the daemon."""
+    """Have systemd run the daemon."""
 
 
-@command(
-    "--config --dry-run --json",
-    _ROOTS,
-    "--user ACCOUNT_NAME  With --system, the account that it runs as; else the owner of the roots.",
-    _SYSTEM,
-    _FORCE,
-    group=service,
-)
+@command("--config --dry-run --json", _ROOTS, _SYSTEM, _FORCE, group=service)
 def install(call: Call) -> None:
     """Write the service file, and say how to start it."""
     from ..config.file import load
     from ..config.location import SYSTEM_FILE
     from ..config.settings import Configuration
     from ..service import service_file as work
-    from ..service.description import describe, owner_of
+    from ..service.unit import describe
 
-    call.check((call.user and not call.system,
-                "--user goes with --system: your own service runs as you."))  # fmt: skip
+    mac = "On macOS put launchd/session-memory-persistence.plist into ~/Library/LaunchAgents."
+    call.check((sys.platform == "darwin", mac))
     where = service_place(system=call.system)
     # The system's service must not depend on the settings of the person who installs it.
     named = call.config or (str(SYSTEM_FILE) if call.system and SYSTEM_FILE.exists() else None)
     own = call.system and not named
     loaded = Configuration() if own else load(named)
     roots = roots_of(call.root or (), loaded)
-    account = (call.user or owner_of(roots)) if call.system else None
+    account = Path(roots[0]).owner() if call.system else None
     wanted = describe(roots, loaded.file, account, loaded["log.file"])
-    before = work.state(where)
     if call.dry_run:
         work.refuse_if_edited(where, force=call.force)
-        file = work.render(wanted, where)
+        file = work.render(wanted)
         call.print({"path": str(where.path), "file": file, "dry_run": True}, file.rstrip("\n"))
         return
     changed = work.install(wanted, where, force=call.force)
-    replaced = changed and before is not work.State.ABSENT
-    commands = work.after_install(where, replaced, os.getuid())
-    _say(call, where, "Wrote" if changed else "Nothing to change in", changed, commands)
+    verb = "Wrote" if changed else "Nothing to change in"
+    _say(call, where, verb, changed, work.after_install(where))
 
 
 @command("--dry-run --json", _SYSTEM, _FORCE, group=service)
@@ -225,7 +216,7 @@ def uninstall(call: Call) -> None:
         changed = work.state(where) is not work.State.ABSENT
     else:
         changed = work.uninstall(where, force=call.force)
-    commands = work.after_uninstall(where, os.getuid()) if changed else []
+    commands = [f"{where.control} stop smp && {where.control} daemon-reload"] if changed else []
     verb = ("Would remove" if call.dry_run else "Removed") if changed else "There is no"
     _say(call, where, verb, changed, commands)
 
@@ -237,7 +228,7 @@ def show_(call: Call) -> None:
 
     where = service_place(system=call.system)
     state, content = work.state(where), work.read(where)
-    said = {"path": str(where.path), "manager": where.manager, "state": state, "file": content}
+    said = {"path": str(where.path), "state": state, "file": content}
     whose = "edited, or not from SMP" if state is work.State.EDITED else "as SMP wrote it"
     none = f"There is no {where.path}; `smp service install` writes it."
     call.print(said, none if content is None else f"{where.path} ({whose}):\n\n{content}")
@@ -247,7 +238,7 @@ def show_(call: Call) -> None:
 def service_place(*, system: bool) -> Place:
     from ..service.service_file import place
 
-    return place(sys.platform, system, Path.home(), os.environ)
+    return place(system, Path.home(), os.environ)
 
 
 def _say(call: Call, where: Place, verb: str, changed: bool, commands: Sequence[str]) -> None:

@@ -1,16 +1,14 @@
-"""A service file where its manager looks for it: installed, removed, never over a person's edits.
+"""The unit where systemd looks for it: installed, removed, never over a person's edits.
 
-The file holds the checksum of its other lines, which shows whether somebody has edited it. No
-manager need be running: commands that only a manager can follow are returned for a person.
+The file holds the checksum of its other lines, which shows whether somebody has edited it. systemd
+need not be running: commands that only it can follow are returned for a person.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import re
-import shlex
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +17,11 @@ from pathlib import Path
 
 from smp_client import Memory
 from smp_client.disk.tree import Tree
-from smp_client.model.errors import Conflict, Invalid, StorageFailed, UnsafePath
+from smp_client.model.errors import Conflict, StorageFailed, UnsafePath
 
-from . import unit
-from .description import Service
+from .unit import Service, render_unit
 
+UNIT_NAME = "smp.service"
 SYSTEM_MODE = 0o644  # everybody may see which services the system runs; a user's own stays 0600
 _CHECKSUM = re.compile(r"^.*\bsha256:([0-9a-f]{64})\b.*\n", re.MULTILINE)
 
@@ -36,37 +34,24 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """The path of the file, and its manager. `log` takes the output, for launchd has no journal."""
-
     path: Path
-    manager: str
     system: bool
-    log: str = ""
+
+    @property
+    def control(self) -> str:
+        return "sudo systemctl" if self.system else "systemctl --user"
 
 
-def place(platform: str, system: bool, home: Path, environment: Mapping[str, str]) -> Place:
-    if platform == "darwin":
-        top = Path("/") if system else home
-        directory = top / "Library" / ("LaunchDaemons" if system else "LaunchAgents")
-        log = str(top / "Library/Logs/smp.log")
-        return Place(directory / f"{unit.LABEL}.plist", "launchd", system, log)
-    if platform.startswith("linux"):
-        own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "systemd/user"
-        directory = Path("/etc/systemd/system") if system else own
-        return Place(directory / unit.UNIT_NAME, "systemd", system)
-    reason = f"there is no service manager on {platform} that SMP knows"
-    raise Invalid([f"{reason}; have `smp run` started by the one you use"])
+def place(system: bool, home: Path, environment: Mapping[str, str]) -> Place:
+    own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "systemd/user"
+    return Place((Path("/etc/systemd/system") if system else own) / UNIT_NAME, system)
 
 
-def render(service: Service, where: Place) -> str:
+def render(service: Service) -> str:
     """Return the whole file, with its checksum."""
-    is_xml = where.manager == "launchd"
-    body = unit.render_plist(service, where.log) if is_xml else unit.render_unit(service)
+    body = render_unit(service)
     origin = "From `smp service install`, which does not touch it any more once it is edited."
-    mark = f"{origin} sha256:{_checksum(body)}"
-    # Nothing may stand before the declaration of XML.
-    declaration, rest = body.split("\n", 1)
-    return f"{declaration}\n<!-- {mark} -->\n{rest}" if is_xml else f"# {mark}\n{body}"
+    return f"# {origin} sha256:{_checksum(body)}\n{body}"
 
 
 def state(where: Place) -> State:
@@ -90,17 +75,16 @@ def read(where: Place) -> str | None:
 
 def install(service: Service, where: Place, *, force: bool = False) -> bool:
     """Write the file, and make the roots. Return False where the file is there already."""
-    content = render(service, where)
+    content = render(service)
     if read(where) == content:
         return False
     refuse_if_edited(where, force=force)
-    is_ours = service.user in (None, pwd.getpwuid(os.geteuid()).pw_name)
     # The manager gives the service its roots only if they are there when it starts.
     for root in service.roots:
-        if is_ours:
+        if not where.system:
             Memory(root).create()
         elif not Path(root).is_dir():
-            advice = f"Make it: sudo -u {service.user} mkdir -p {shlex.quote(root)}"
+            advice = "Make it as the account that owns it: smp init"
             raise StorageFailed(f"{root} does not exist.", advice=advice)
     tree, temporary = Tree(where.path.parent), f".{where.path.name}.{uuid.uuid4().hex}"
     tree.create_root(())
@@ -117,10 +101,6 @@ def uninstall(where: Place, *, force: bool = False) -> bool:
     if state(where) is State.ABSENT:
         return False
     refuse_if_edited(where, force=force)
-    # Links that `systemctl enable` made would lead nowhere.
-    for link in where.path.parent.glob(f"*.wants/{where.path.name}"):
-        if link.is_symlink() and link.parent.joinpath(os.readlink(link)) == where.path:
-            link.unlink()
     Tree(where.path.parent).unlink(where.path.name)
     return True
 
@@ -131,31 +111,12 @@ def refuse_if_edited(where: Place, *, force: bool) -> None:
         raise Conflict(f"{where.path} was edited, or is not from SMP.", advice=advice)
 
 
-def after_install(where: Place, replaced: bool, user_id: int) -> list[str]:
-    """Return the commands with which a person starts the service."""
-    control, domain = _control(where, user_id)
-    if where.manager == "launchd":
-        start = f"{control} bootstrap {domain} {shlex.quote(str(where.path))}"
-        return [*(after_uninstall(where, user_id) if replaced else []), start]
-    start = f"{control} daemon-reload && {control} enable --now smp"
-    again = [f"{control} restart smp"] if replaced else []
+def after_install(where: Place) -> list[str]:
+    """Return the commands with which a person starts the service, also where it runs already."""
+    control = where.control
+    start = f"{control} daemon-reload && {control} enable smp && {control} restart smp"
     # Without lingering, a user's services end when the user logs out.
-    return [start, *again, *([] if where.system else ["loginctl enable-linger"])]
-
-
-def after_uninstall(where: Place, user_id: int) -> list[str]:
-    """Return the commands with which a person stops the service."""
-    control, domain = _control(where, user_id)
-    if where.manager == "launchd":
-        return [f"{control} bootout {domain}/{unit.LABEL}"]
-    return [f"{control} stop smp && {control} daemon-reload"]
-
-
-def _control(where: Place, user_id: int) -> tuple[str, str]:
-    """Return the command that controls the manager, and the name of its domain."""
-    if where.manager == "launchd":
-        return ("sudo launchctl", "system") if where.system else ("launchctl", f"gui/{user_id}")
-    return ("sudo systemctl" if where.system else "systemctl --user"), ""
+    return [start, *([] if where.system else ["loginctl enable-linger"])]
 
 
 def _checksum(body: str) -> str:

@@ -1,19 +1,23 @@
-"""A service as a systemd unit, and as a launchd property list."""
+"""A service of systemd: which program runs for which roots, and its unit."""
 
 from __future__ import annotations
 
-import plistlib
+import os
 import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from .description import Service
+from smp_client.model.errors import Invalid
 
-UNIT_NAME = "smp.service"
-LABEL = "session-memory-persistence"
 # The exit codes of `smp run` where another daemon has the lead, and where the settings are bad.
 FOR_A_PERSON = (4, 5)
 
+_UNSAFE_IN_PROGRAM = frozenset("\"'\\$")
 _PLAIN = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 
+_TEMPORARY = ("/tmp/", "/var/tmp/")  # noqa: S108
 # Only the system's manager can take these away. The lease that tells whether somebody has a file
 # open needs no capability: the files are its own account's.
 _SYSTEM_ONLY = """\
@@ -36,15 +40,65 @@ RemoveIPC=yes
 """
 
 
+@dataclass(frozen=True)
+class Service:
+    """All paths are absolute. `user` is the account of a system service, None in a user's own."""
+
+    python: str
+    roots: tuple[str, ...]
+    config: str | None = None
+    user: str | None = None
+    log: str | None = None  # the directory of the log file, where the settings name one
+
+    def __post_init__(self) -> None:
+        """Refuse paths that a unit cannot hold."""
+        odd = "is not absolute, or has characters that a unit cannot hold"
+        paths = (self.python, *self.writes, *filter(None, [self.config]))
+        bad = [path for path in paths if path[0] != "/" or not path.isprintable()]
+        bad += [self.python] if _UNSAFE_IN_PROGRAM & set(self.python) else []
+        problems = [f"{path!r} {odd}" for path in bad]
+        if problems or not self.roots:
+            raise Invalid(problems or ["a service needs a root to look after"])
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        config = () if self.config is None else ("--config", self.config)
+        roots = (word for root in self.roots for word in ("--root", root))
+        # With -P a yaml.py in the working directory, such as a home, is not taken for the library.
+        return (self.python, "-P", "-m", "smp_daemon", "run", *config, *roots)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(filter(None, (*self.roots, self.log)))
+
+
+def describe(
+    roots: Sequence[str | Path], config: str | Path | None = None, user: str | None = None,
+    log_file: str | Path | None = None,
+) -> Service:  # fmt: skip
+    """Return the service that runs the interpreter in use now."""
+    return Service(
+        python=sys.executable,
+        roots=tuple(dict.fromkeys(map(_absolute, roots))),
+        config=None if config is None else _absolute(config),
+        user=user,
+        log=None if log_file is None else os.path.dirname(_absolute(log_file)),
+    )
+
+
+def _absolute(path: str | Path) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def render_unit(service: Service) -> str:
     is_system = service.user is not None
     writable = " ".join(quoted(f"-{path}") for path in service.writes)
     after = "After=local-fs.target remote-fs.target\n" if is_system else ""
     account = f"User={service.user}\n" if is_system else ""
-    home = "read-only" if service.needs("/home", "/root", "/run/user") else "yes"
-    protect_home = f"ProtectHome={home}\n" if is_system else ""
-    # With a private /tmp, files that the service needs in the real one would not be there.
-    private_tmp = "no" if service.needs("/tmp", "/var/tmp") else "yes"  # noqa: S108
+    protect_home = "ProtectHome=read-only\n" if is_system else ""
+    # With a private /tmp, a tree in the real one would not be there.
+    real = [os.path.realpath(path) for path in service.writes]
+    private_tmp = "no" if any(path.startswith(_TEMPORARY) for path in real) else "yes"
     program, *arguments = service.command
     command = " ".join([quoted(program), *map(argument, arguments)])
     return f"""\
@@ -113,21 +167,3 @@ def quoted(word: str) -> str:
 def argument(word: str) -> str:
     """Return a word of a command line, in which variables ($) mean themselves too."""
     return quoted(word.replace("$", "$$"))
-
-
-def render_plist(service: Service, log: str) -> str:
-    properties = {
-        "Label": LABEL,
-        **({} if service.user is None else {"UserName": service.user}),
-        "ProgramArguments": list(service.command),
-        "RunAtLoad": True,
-        "KeepAlive": {"SuccessfulExit": False},  # not after a stop that somebody asked for
-        "ThrottleInterval": 10,
-        "ExitTimeOut": 15,
-        "ProcessType": "Background",
-        "Umask": 0o077,
-        "SoftResourceLimits": {"Core": 0, "NumberOfFiles": 4096},
-        "StandardOutPath": log,
-        "StandardErrorPath": log,
-    }
-    return plistlib.dumps(properties, sort_keys=False).decode()
