@@ -6,7 +6,6 @@ does it, which is imported late: a program that only writes loads nothing else.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
@@ -30,11 +29,8 @@ from .disk.usage import Size
 from .model import errors
 from .model.layout import check_file_id
 from .model.record import (
-    RELATIONSHIP,
     SESSION_KINDS,
-    TURN,
     Kind,
-    Neighbours,
     Record,
     as_record,
     check_memory_id,
@@ -228,7 +224,7 @@ class RecordFiles(Writer):
         body = new_fields(kind, fields, at, self.scope.redaction)
         value = append(self.scope, kind, body, self.quota_bytes)
         self._written()
-        return self._comparable(as_record(kind, self.scope.name, value))
+        return as_record(kind, self.scope.name, value)
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
         return self._committed(lambda transaction: transaction.update(memory_id, **changes))
@@ -251,12 +247,6 @@ class RecordFiles(Writer):
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         self._committed(lambda one: one._save_artifact(artifact_id, content, fields))
-
-    def _comparable(self, record: Record) -> Record:
-        """Return the record with access to the memories that are like it."""
-        if record.type in (TURN.name, RELATIONSHIP.name):
-            return record
-        return record.shown(look=functools.partial(_look, self.memory))
 
     def _written(self) -> None:
         """React to a write whose locks are released. `global/` does nothing."""
@@ -510,13 +500,6 @@ class Session(RecordFiles):
             from .passes.lifecycle import wake
 
             wake(self.scope, reason)
-
-
-def _look(memory: Memory, record: Record) -> Neighbours:
-    """Return the memories in the tree that are like this memory. Counts as no access."""
-    from .ask.likeness import neighbours
-
-    return memory._asker().ask(lambda view: neighbours(view, record))
 
 
 def _merge(old: Value, new: Value) -> Value:

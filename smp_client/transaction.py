@@ -118,7 +118,7 @@ class Transaction(Writer):
         kind = self._session._kind_named(kind.name)
         at = timestamp if timestamp is not None else self._now()
         value = self._new(kind, new_fields(kind, fields, at, self.scope.redaction))
-        return self._session._comparable(as_record(kind, self.scope.name, value))
+        return as_record(kind, self.scope.name, value)
 
     def _new(self, kind: Kind, fields: Mapping[str, Value]) -> dict[str, Value]:
         value = with_id(kind, self._number(kind), fields)

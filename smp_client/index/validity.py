@@ -83,10 +83,6 @@ UNION ALL SELECT * FROM (
 UNION ALL SELECT m.key, {_SESSION.format("m")}, 'replaced', ({_LATER})
     FROM memories m WHERE m.subject IS NOT NULL AND m.key IN keys
 """
-_PROJECTS = (
-    "SELECT scope, project FROM sessions UNION SELECT DISTINCT scope, '' FROM files"
-    " WHERE scope NOT IN (SELECT scope FROM sessions)"
-)
 
 
 def holds() -> Sql:
@@ -129,13 +125,6 @@ def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
         elif why != "replaced":
             found.setdefault(key, {})[why.partition(" ")[0]] = why
     return {key: tuple(said.values()) for key, said in found.items()}
-
-
-def project_scopes(index: Index, session: str) -> list[str]:
-    """Return the scopes of all sessions of the project that a session is of."""
-    said = dict(index.connection.execute(_PROJECTS).fetchall())
-    own = said.get(session, said.get(f"{ARCHIVED}/{session}", ""))
-    return [scope for scope, project in said.items() if project == own]
 
 
 def short_name(name: str, session: str) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from . import severity
@@ -84,13 +83,6 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
 }
 
 
-class Neighbours(NamedTuple):
-    """The memories beside one just recorded, as `ID`, or `SESSION/ID` in another session."""
-
-    same_as: str | None = None  # says the very same
-    similar: tuple[str, ...] = ()  # the nearest few
-
-
 class Record:
     """A memory. `data` holds every field; the rest are shortcuts, or parts of an answer."""
 
@@ -100,7 +92,6 @@ class Record:
     priority_now: float | None = None
     file: str | None = None  # where it stands, below the root
     marks: tuple[str, ...] = ()  # `archived`, `superseded by DEC-004`
-    look: Callable[[Record], Neighbours] | None = None
     holds: bool = True  # False for superseded, rejected, resolved …
 
     def __init__(
@@ -147,20 +138,6 @@ class Record:
         decay = self.data.get("decay")
         value = decay.get("priority") if isinstance(decay, dict) else None
         return float(value) if isinstance(value, (int, float)) else 1.0
-
-    @property
-    def same_as(self) -> str | None:
-        """Return the memory of the project that says the very same as the one just recorded."""
-        return self._neighbours.same_as
-
-    @property
-    def similar(self) -> tuple[str, ...]:
-        """Return up to three memories of the project that are near to the one just recorded."""
-        return self._neighbours.similar
-
-    @cached_property
-    def _neighbours(self) -> Neighbours:
-        return self.look(self) if self.look else Neighbours()
 
     @property
     def pinned(self) -> bool:

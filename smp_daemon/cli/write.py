@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client import Invalid, Record, SMPError
+from smp_client import Invalid, Record
 from smp_client.model.layout import GLOBAL
 from smp_client.model.record import check_memory_id
 from smp_client.model.synonyms import with_own_names
@@ -103,15 +102,8 @@ def add(call: Call) -> None:
     fields |= parse_fields(call.field)
     taken = target.scope.redaction.spotted(fields)
     record = _write(target, kind, named, fields)
-    beside: dict[str, Any] = {}
-    import sqlite3
-
-    with suppress(SMPError, OSError, sqlite3.Error):  # a failing index must not fail the write
-        beside = {"same_as": record.same_as, "similar": record.similar}
-    call.print({**out.record_json(record), "redacted": taken, **beside}, record.id)
+    call.print({**out.record_json(record), "redacted": taken}, record.id)
     _note_secrets(taken)
-    if beside.get("same_as"):
-        out.tell(f"note: the same stands already as {beside['same_as']}.", err=True)
 
 
 def _text(call: Call, words: tuple[str, ...]) -> str | None:

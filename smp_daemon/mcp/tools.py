@@ -145,7 +145,7 @@ TOOLS = (
          Parameter("severity", "Of a finding.", choices=SEVERITIES),
          Parameter("about", "Earlier memories this one resolves, replaces or supports, each as"
                    ' "resolves SESSION/ID".', "array", most=20), _project),
-        _output("id", id=_TEXT, redacted={"type": "object"}, same_as=_TEXT, similar=_TEXTS),
+        _output("id", id=_TEXT, redacted={"type": "object"}, similar=_TEXTS),
         reads=False,
     ),
     Tool(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smp_client import Invalid, Record
+from smp_client import Invalid, Record, Session
+from smp_client.ask.likeness import likeness
+from smp_client.ask.likeness import said as said_in
 from smp_client.model.record import FINDING, GLOBAL_KINDS, SESSION_KINDS
 from smp_client.redaction.redact import FIELD, Redaction
 from smp_client.text.contents import check_tags
@@ -19,6 +21,7 @@ Given = Mapping[str, Any]
 NEXT_STEPS = "next_steps"
 RELATIONS = {"resolves": "resolves", "replaces": "supersedes", "supports": "supports"}
 STATUSES = ("resolved", "superseded", "rejected", "open")
+_ALIKE = 0.6  # of 1: from here on a memory is near
 _TEXT_FIELDS = {kind.type: kind.text for kind in (*SESSION_KINDS, *GLOBAL_KINDS)}
 
 
@@ -36,8 +39,7 @@ def record(desk: Desk, given: Given) -> Answer:
         raise Invalid(problems)
     session = desk.own_session(given["project"], given["client"])
     # Looked for before the write: the index would have to wait until the new file has settled.
-    near = session._comparable(Record("", given["kind"], session.id, {}, given["text"]))
-    same_as, similar = near.same_as, near.similar
+    near = _near(desk, session, given)
     if about:
         with session.transaction() as together:
             new = _written(together, given, author)
@@ -51,13 +53,10 @@ def record(desk: Desk, given: Given) -> Answer:
         data["redacted"] = redacted
         kinds = ", ".join(f"{count} {kind}" for kind, count in redacted.items())
         said += f" Redacted as secret: {kinds}."
-    if same_as:
-        data["same_as"] = _whole_name(new, same_as)
-        said += f" The same is there already as {data['same_as']}: forget one of them."
-    elif similar:
-        data["similar"] = [_whole_name(new, other) for other in similar]
-        others = ", ".join(data["similar"])
-        said += f" Near to it: {others}; if it takes the place of one, memory_update says so."
+    if near:
+        data["similar"] = near
+        said += f" Near to it: {', '.join(near)}. Forget one that says the same;"
+        said += " if this one takes the place of another, memory_update says so."
     return Answer(said, data)
 
 
@@ -108,8 +107,15 @@ def forget(desk: Desk, given: Given) -> Answer:
     return Answer(f"Deleted {names}. A person can bring it back with smp restore: {until}.", data)
 
 
-def _whole_name(new: Record, other: str) -> str:
-    return other if "/" in other else f"{new.session}/{other}"
+def _near(desk: Desk, session: Session, given: Given) -> list[str]:
+    """Return up to three memories of the project that say the same or nearly so, nearest first."""
+    about: Any = session.metadata().get("context")
+    options: Any = {"types": [given["kind"]], "project": about.get("project_name")}
+    own = said_in(given["text"])
+    found = [one for one in desk.memory.similar(given["text"], **options) if one.holds]
+    shares = {name(one): likeness(said_in(one.text), own) for one in found}
+    near = sorted(shares, key=lambda one: shares[one], reverse=True)
+    return [one for one in near if shares[one] >= _ALIKE][:3]
 
 
 def _get(desk: Desk, memory: str) -> Record:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -330,40 +329,6 @@ def test_the_command_shows_the_marks(memory: Memory) -> None:
         told = {(item["session"], item.get("id", item.get("ref"))): item["marks"] for item in items}
         assert told["old", "DEC-001"] == ["superseded by new/DEC-001"]
         assert told["old", "FIND-001"] == ["resolved by DEC-001"]
-
-
-# What stands already.
-
-
-def test_a_new_memory_says_what_stands_already(memory: Memory, asked: Callable[[], Memory]) -> None:
-    """The very same of its kind in its project, and near ones; nothing is merged."""
-    for name, project in (("one", "Web Shop"), ("two", "web-shop"), ("other", "Blog")):
-        memory.create_session(id=name, project=project)
-    first = memory.session("one").record_decision("Use PostgreSQL for the orders", made_by="ada")
-    assert (first.same_as, first.similar) == (None, ())
-    memory.session("one").record_finding("Use PostgreSQL for the orders", discovered_by="ada")
-    answering = asked()
-    other = answering.session("other").record_decision("Use PostgreSQL for the orders", made_by="ada")
-    assert (other.same_as, other.similar) == (None, ())
-    two = answering.session("two")
-    same = two.record_decision("  use “PostgreSQL” for\nthe orders. ", made_by="bob")
-    near = two.record_decision("Use PostgreSQL for all orders", made_by="bob")
-    far = two.record_decision("Use MySQL for the invoices", made_by="bob")
-    assert (same.same_as, near.same_as, far.same_as) == ("one/DEC-001", None, None)
-    assert near.similar == ("DEC-001", "one/DEC-001")
-    assert far.similar == ()
-    assert [record.id for record in two.records("decision")] == ["DEC-001", "DEC-002", "DEC-003"]
-    assert (two.get("DEC-001").same_as, two.get("DEC-001").similar) == (None, ())
-
-
-def test_a_write_needs_no_index(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    for _ in range(2):
-        record = session.record_decision("Use PostgreSQL", made_by="ada")
-    assert not (memory.root / INDEX_FILE).exists()
-    assert pickle.loads(pickle.dumps(record.shown(look=None))) == record
-    assert record.same_as == "DEC-001"
-    assert (memory.root / INDEX_FILE).exists()
 
 
 def test_a_transaction_that_was_cut_off_counts_in_every_session(memory: Memory) -> None:

@@ -262,8 +262,8 @@ def test_a_record_says_what_was_taken_out_and_the_files_do_not_have_it(shop: Des
 def test_a_record_says_when_the_same_or_something_near_is_there(shop: Desk) -> None:
     said = answer(shop, "memory_record", kind="decision", text="use OAuth 2.0, with JWT")
     assert said.data is not None
-    assert said.data["same_as"] == f"{LOGIN}/DEC-001"
-    assert f"already as {LOGIN}/DEC-001" in said.text
+    assert said.data["similar"] == [f"{LOGIN}/DEC-001"]
+    assert f"Near to it: {LOGIN}/DEC-001." in said.text
     near = data(shop, "memory_record", kind="finding", text="The login has no limit on the rate of tries")
     assert near["similar"] == [f"{LOGIN}/FIND-001"]
     assert "similar" not in data(shop, "memory_record", kind="learning", text="The coffee machine is on the second floor")
