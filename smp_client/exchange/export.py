@@ -1,4 +1,4 @@
-"""Exports: the entries of sessions as a stream in one of four forms, or the files themselves.
+"""Exports: the entries of sessions as a stream, and files that appear when they are whole.
 
 `session_entries` yields every memory of a session wherever it is kept. An export writes them, and
 an import compares with them.
@@ -6,7 +6,6 @@ an import compares with them.
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import uuid
@@ -14,48 +13,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypedDict
+from typing import IO, TYPE_CHECKING
 
 from ..change.holdings import EVERY, KEPT, Holding, holdings, is_in_use, names
-from ..disk import audit, bundle
-from ..disk.bundle import members_in
+from ..disk import bundle
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
 from ..disk.tree import Tree, sync
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
-from ..model.outcome import Action, Outcome
-from ..model.record import TURN, is_deleted
+from ..model.record import TURN
 from ..model.times import render_time
-from ..text.format import format_of
 from ..text.mapping import load_mapping
-from . import forms
-from .entry import (
-    HEADER,
-    VERSION,
-    Entry,
-    Transform,
-    Wanted,
-    file_record,
-    kind_for,
-    memory_entry,
-    type_for,
-)
+from .entry import HEADER, VERSION, Entry, Transform, Wanted, file_record, memory_entry, type_for
 
 if TYPE_CHECKING:
     from ..memory import Memory
 
-_FILES = "files/"
 _COPY_BYTES = 1 << 20
-
-
-class Selected(TypedDict, total=False):
-    """The keywords of an export; see Selection."""
-
-    deleted: bool
-    wanted: Wanted | None
-    transform: Transform | None
-    by: str
 
 
 @dataclass(frozen=True)
@@ -67,6 +42,18 @@ class Selection:
     wanted: Wanted | None = None
     transform: Transform | None = None
     by: str = "user"
+
+    def names(self, memory: Memory) -> list[str]:
+        """Return the names of the sessions. Raise where one of them is not there."""
+        memory.require()
+        if self.sessions is None:
+            return names(memory)
+        places = [f"{ARCHIVED}/{{}}/{ARCHIVE}", *([f"{DELETED}/{{}}"] if self.deleted else [])]
+        for name in self.sessions:
+            is_away = any(memory.tree.exists(place.format(name)) for place in places)
+            if not is_away and not is_in_use(memory, name):
+                memory._session(name)
+        return list(self.sessions)
 
 
 # Entries.
@@ -87,33 +74,20 @@ def session_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[
         return one.file != METADATA, one.file != TURN.file, one.file, number
 
     for one in sorted(kept, key=order):
-        if one.is_file:
-            yield from file_entries(name, one.place, one.file, one.raw, problems)
-        elif one.id:
-            yield memory_entry(name, one.file, one.type, one.value, one.place)
-        else:
-            problems.append(f"{name}/{one.file}: a record without an id was left out")
-
-
-def file_entries(
-    session: str, place: str, file: str, content: bytes, problems: list[str]
-) -> Iterator[Entry]:
-    """Yield the entries of one file of a session. One that cannot be read is a problem."""
-    try:
-        if file == METADATA and session != GLOBAL:
-            metadata = load_mapping(content, "session", file)
-            yield {"entry": "session", "session": session, "place": place, "metadata": metadata}
-        elif kind := kind_for(session, file):
-            found = format_of(kind).parse(content)
-            for record in sorted(found.records, key=lambda record: record.start):
-                if record.has_id and not is_deleted(kind, record.value):
-                    yield memory_entry(session, file, kind.type, record.value, place)
-            if bad := len(found.bad) + sum(not record.has_id for record in found.records):
-                problems.append(f"{session}/{file}: {bad} records cannot be read; they stay there")
-        elif content and (type := type_for(session, file)):
-            yield memory_entry(session, file, type, file_record(file, content), place)
-    except SMPError as error:
-        problems.append(f"{session}/{file} cannot be read: {error}")
+        try:
+            if one.file == METADATA:
+                metadata = load_mapping(one.raw, "session", METADATA)
+                yield {"entry": "session", "session": name, "place": one.place,
+                       "metadata": metadata}  # fmt: skip
+            elif one.is_file and (type := type_for(name, one.file)):
+                record = file_record(one.file, one.raw)
+                yield memory_entry(name, one.file, type, record, one.place)
+            elif one.id:
+                yield memory_entry(name, one.file, one.type, one.value, one.place)
+            else:
+                problems.append(f"{name}/{one.file}: a record without an id was left out")
+        except SMPError as error:
+            problems.append(f"{name}/{one.file} cannot be read: {error}")
 
 
 def deleted_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[Entry]:
@@ -125,18 +99,16 @@ def deleted_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[
 
 
 def entries(
-    memory: Memory, selection: Selection, problems: list[str], counts: Counter[str] | None = None
+    memory: Memory, selection: Selection, problems: list[str], counts: Counter[str]
 ) -> Iterator[Entry]:
     """Yield an export from its header to its end; `counts` gets how many entries it has."""
-    counts = Counter() if counts is None else counts
     wanted, transform = selection.wanted, selection.transform
     yield {HEADER: VERSION}
     for name in names(memory) if selection.sessions is None else selection.sessions:
-        found = session_entries(memory, name, problems)
-        if selection.deleted:
-            gone = deleted_entries(memory, name, problems)
-            found = itertools.chain(found, (_tombstone(entry) for entry in gone))
-        for entry in found:
+        gone = deleted_entries(memory, name, problems) if selection.deleted else ()
+        for entry in itertools.chain(
+            session_entries(memory, name, problems), map(_tombstone, gone)
+        ):
             if wanted and entry["entry"] == "memory" and not wanted(entry):
                 continue
             if (changed := transform(entry) if transform else entry) is not None:
@@ -151,59 +123,6 @@ def _tombstone(entry: Entry) -> Entry:
 
 
 # Files.
-
-
-def export(
-    memory: Memory, target: str | Path | IO[bytes], selection: Selection, format: str, *,
-    exact: bool, force: bool,
-) -> Outcome:  # fmt: skip
-    """Write sessions, or everything, to a file or a stream. A file appears when it is whole."""
-    chosen = require_sessions(memory, selection)
-    outcome = Outcome()
-    if exact and (selection.wanted or selection.transform or format):
-        raise Invalid(["an exact export goes with no condition, format or change"])
-    named = forms.format_named(format or (str(target) if isinstance(target, (str, Path)) else ""))
-    if format and named is None:
-        raise Invalid([f"format {format!r} must be one of {', '.join(forms.FORMATS)}"])
-    form = forms.BUNDLE if exact else named or "yaml"
-
-    def write(out: IO[bytes]) -> None:
-        def put(piece: bytes) -> None:
-            out.write(piece)
-            outcome.counts["bytes"] += len(piece)
-
-        if exact:
-            paths = _paths(memory.tree, chosen, deleted=selection.deleted)
-            outcome.counts["files"] = len(paths)
-            copy_bundle(memory, memory.tree, paths, (selection.by, "an exact export"), put)
-        else:
-            forms.write(entries(memory, selection, outcome.problems, outcome.counts), form, put)
-
-    with audit.noted(
-        memory.tree, "export", clock=memory.options.clock, by=selection.by, count=len(chosen),
-        format=form, session=chosen[0] if len(chosen) == 1 else None,
-        anonymized=getattr(selection.transform, "anonymizes", None),
-    ):  # fmt: skip
-        if isinstance(target, (str, Path)):
-            write_file(Path(target).expanduser().absolute(), write, overwrite=force)
-        else:
-            write(target)
-    outcome.counts["sessions"] = sum(name != GLOBAL for name in chosen)
-    outcome.actions = [Action(name, "export", (name,), f"written as {form}") for name in chosen]
-    return outcome
-
-
-def require_sessions(memory: Memory, selection: Selection) -> list[str]:
-    """Return the sessions of a selection; raise where one of them is not there."""
-    memory.require()
-    if selection.sessions is None:
-        return names(memory)
-    for name in selection.sessions:
-        is_deleted_one = selection.deleted and memory.tree.exists(f"{DELETED}/{name}")
-        is_there = is_in_use(memory, name) or memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}")
-        if not is_there and not is_deleted_one:
-            memory._session(name)
-    return list(selection.sessions)
 
 
 def write_file(place: Path, write: Callable[[IO[bytes]], None], *, overwrite: bool) -> None:
@@ -231,14 +150,11 @@ def write_file(place: Path, write: Callable[[IO[bytes]], None], *, overwrite: bo
         raise
 
 
-# Bundles.
-
-
-def _paths(tree: Tree, chosen: Sequence[str], *, deleted: bool) -> list[str]:
+def files_of(tree: Tree, sessions: Sequence[str], *, deleted: bool) -> list[str]:
     """Return the files of sessions, below the root."""
     places = [ACTIVE, ARCHIVED, *([DELETED] if deleted else [])]
-    named = [f"{place}/{name}" for name in chosen if name != GLOBAL for place in places]
-    tops = [*named, GLOBAL] if GLOBAL in chosen else named
+    named = [f"{place}/{name}" for name in sessions if name != GLOBAL for place in places]
+    tops = [*named, GLOBAL] if GLOBAL in sessions else named
     found = (path for directory in tops for path in tree.files_below(directory))
     return [path for path in found if "/indexes/" not in path]
 
@@ -260,18 +176,3 @@ def copy_bundle(
                 put(piece)
     finally:
         memory.tree.unlink(temporary)
-
-
-def bundle_entries(content: IO[bytes], name: str, problems: list[str]) -> Iterator[Entry]:
-    """Yield the entries of an exact export: active and archived sessions, and `global`."""
-    for member, held in members_in(content, name):
-        top, _, rest = member.removeprefix(_FILES).partition("/")
-        session, _, file = rest.partition("/")
-        if top == GLOBAL:
-            yield from file_entries(GLOBAL, ACTIVE, rest, held, problems)
-        elif top == ACTIVE:
-            yield from file_entries(session, ACTIVE, file, held, problems)
-        elif (top, file) == (ARCHIVED, ARCHIVE):
-            for inner, packed in members_in(io.BytesIO(held), member):
-                path = inner.removeprefix(_FILES)
-                yield from file_entries(session, ARCHIVED, path, packed, problems)

@@ -16,7 +16,6 @@ from ..text.values import BadYaml, decode, load, render_entries
 from .entry import HEADER, VERSION, Entry, Read, kind_for
 
 FORMATS = ("yaml", "json", "jsonl", "markdown")
-BUNDLE = "bundle"  # an exact export, which is no stream of entries
 BEGINNING_BYTES = 4096
 _LINE_CAP_BYTES, _DOCUMENT_CAP_BYTES = 64 * 1024 * 1024, 512 * 1024 * 1024
 _ENDINGS = {name: name for name in FORMATS} | {"yml": "yaml", "md": "markdown"}
@@ -30,6 +29,7 @@ _BEGINNINGS = {
 _ESCAPED = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 _FENCE = re.compile(r"(`{3,}) ?ya?ml[ \t\r]*")
 _TITLE_CHARACTERS = 80
+_Found = tuple[int, Entry, str]  # a line, the value that begins there, and why there is none
 
 
 def format_named(name: str) -> str | None:
@@ -39,10 +39,11 @@ def format_named(name: str) -> str | None:
 
 def recognise(beginning: bytes) -> str | None:
     """Return the form of an export that begins with these bytes; None for anything else."""
-    if beginning.startswith(b"\x1f\x8b"):
-        return BUNDLE
     text = beginning.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     return next((form for form, begins in _BEGINNINGS.items() if begins.match(text)), None)
+
+
+# Writing.
 
 
 def write(entries: Iterable[Entry], form: str, out: Callable[[bytes], object]) -> None:
@@ -61,8 +62,7 @@ def write(entries: Iterable[Entry], form: str, out: Callable[[bytes], object]) -
         elif form == "markdown":
             if (name := str(entry.get("session", session))) != session:
                 session = name
-                title = "Everywhere" if name == "global" else f"Session {name}"
-                out(f"## {title}\n\n".encode())
+                out(f"## Session {name}\n\n".encode())
             text = _document(entry)
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             out(f"{_title(entry)}\n\n{fence}yaml\n{text}{fence}\n\n".encode())
@@ -71,8 +71,7 @@ def write(entries: Iterable[Entry], form: str, out: Callable[[bytes], object]) -
 
 
 def _dumped(entry: Entry) -> bytes:
-    text = json_of(entry)
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json_of(entry)).encode()
 
 
 def _document(entry: Entry) -> str:
@@ -83,13 +82,15 @@ def _title(entry: Entry) -> str:
     """Return a heading for people."""
     if HEADER in entry:
         return "# SMP export"
-    name, record = str(entry["entry"]), entry.get("record")
-    said = f"{name.capitalize()} {entry.get('id', '')}"
-    if record is not None:
+    said = f"{entry['entry']} {entry.get('id', '')}".capitalize()
+    if (record := entry.get("record")) is not None:
         kind = kind_for(entry["session"], entry["file"])
-        said = f"{record.get('id')} {record.get(kind.text, '') if kind and kind.text else ''}"
+        said = f"{record.get('id')} {record.get(kind.text, '') if kind else ''}"
     line = "".join(filter(str.isprintable, " ".join(said.split())[:_TITLE_CHARACTERS]))
-    return f"{'##' if name == 'end' else '###'} {line.strip()}"
+    return f"### {line.strip()}"
+
+
+# Reading.
 
 
 def read(source: IO[bytes], form: str, name: str) -> Iterator[Read]:
@@ -109,12 +110,8 @@ def read(source: IO[bytes], form: str, name: str) -> Iterator[Read]:
             count += HEADER not in value
             yield Read(f"{name}, line {line}", value)
     if end != count:
-        is_there = isinstance(end, int)
-        why = f"it has {count:,} entries, not {end:,}" if is_there else "its end is missing"
+        why = "its end is missing" if end is None else f"it has {count:,} entries, not {end}"
         yield Read(name, None, f"the export is not whole: {why}")
-
-
-Found = tuple[int, Entry, str]  # a line, the value that begins there, and why there is none
 
 
 def _loaded(line: bytes) -> tuple[Entry, str]:
@@ -126,13 +123,13 @@ def _loaded(line: bytes) -> tuple[Entry, str]:
         return {}, f"not JSON: {error}"
 
 
-def _in_lines(source: IO[bytes]) -> Iterator[Found]:
+def _in_lines(source: IO[bytes]) -> Iterator[_Found]:
     for number, line in _numbered(source):
         if line.strip():
             yield number, *_loaded(line.removeprefix(b"\xef\xbb\xbf"))
 
 
-def _in_document(source: IO[bytes]) -> Iterator[Found]:
+def _in_document(source: IO[bytes]) -> Iterator[_Found]:
     """Yield the entries of a JSON document, which is read as a whole."""
     value, problem = _loaded(source.read(_DOCUMENT_CAP_BYTES))
     listed = value.get("entries")
@@ -143,7 +140,7 @@ def _in_document(source: IO[bytes]) -> Iterator[Found]:
     yield from ((1, entry, "") for entry in listed)
 
 
-def _in_documents(source: IO[bytes]) -> Iterator[Found]:
+def _in_documents(source: IO[bytes]) -> Iterator[_Found]:
     """Yield the entries of YAML documents. Texts are indented: no line in one is `---`."""
     first, held = 1, list[bytes]()
     for number, line in _numbered(source):
@@ -155,7 +152,7 @@ def _in_documents(source: IO[bytes]) -> Iterator[Found]:
     yield from _parsed(held, first)
 
 
-def _in_fences(source: IO[bytes]) -> Iterator[Found]:
+def _in_fences(source: IO[bytes]) -> Iterator[_Found]:
     """Yield the entries of the fenced blocks. Everything between them is for people."""
     first, held, fence = 1, list[bytes](), ""
     for number, line in _numbered(source):
@@ -172,7 +169,7 @@ def _in_fences(source: IO[bytes]) -> Iterator[Found]:
         yield first, {}, "the block is not closed: the file is cut off"
 
 
-def _parsed(held: list[bytes], first: int) -> Iterator[Found]:
+def _parsed(held: list[bytes], first: int) -> Iterator[_Found]:
     try:
         value = load(decode(b"".join(held)))
         if value is not None:
@@ -182,7 +179,4 @@ def _parsed(held: list[bytes], first: int) -> Iterator[Found]:
 
 
 def _numbered(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    number = 0
-    while line := source.readline(_LINE_CAP_BYTES):
-        number += 1
-        yield number, line
+    return enumerate(iter(lambda: source.readline(_LINE_CAP_BYTES), b""), 1)

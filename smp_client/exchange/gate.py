@@ -11,32 +11,24 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Unpack
+from typing import IO, TYPE_CHECKING, Any
 
 from ..disk import audit
 from ..model.errors import Invalid, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
-from ..model.record import RELATIONSHIP, STATE_HISTORY, TURN
+from ..model.record import TURN
 from ..redaction.redact import OFF
-from .entry import Entry, Read, kind_for
-from .export import (
-    Selected,
-    Selection,
-    copy_bundle,
-    entries,
-    export,
-    require_sessions,
-    session_entries,
-    write_file,
-)
-from .intake import Intake, Request, Requested
+from . import forms
+from .entry import Entry, Read
+from .export import Selection, copy_bundle, entries, files_of, session_entries, write_file
+from .intake import Intake, Request
 from .layouts.chat import Placer, Turns
 from .layouts.recognition import SMP, Found, read_export, recognise
-from .layouts.source import PER_KIND
-from .layouts.target import WRITERS, Dump, write_folder
+from .layouts.target import WRITERS, dumps_of, write_folder
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -52,76 +44,74 @@ class Exchange:
 
     def export(
         self, target: str | Path | IO[bytes], sessions: Sequence[str] | None = None, *,
-        format: str | None = None, exact: bool = False, overwrite: bool = False,
-        **selected: Unpack[Selected],
+        format: str | None = None, exact: bool = False, overwrite: bool = False, **selected: Any,
     ) -> Outcome:  # fmt: skip
         """Write sessions, or everything, to a file or a stream. A file appears when it is whole.
 
-        Its name says the format. An `exact` export is a bundle of the files themselves. With
-        `deleted`, tombstones name the deleted memories.
+        Its name says the format. An `exact` export is a bundle of the files themselves. `selected`
+        is a Selection: with `deleted`, tombstones name the deleted memories.
         """
-        selection = Selection(sessions, **selected)
-        return export(self.memory, target, selection, format or "", exact=exact, force=overwrite)
+        memory, selection, outcome = self.memory, Selection(sessions, **selected), Outcome()
+        chosen = selection.names(memory)
+        if exact and (selection.wanted or selection.transform or format):
+            raise Invalid(["an exact export goes with no condition, format or change"])
+        ending = str(target) if isinstance(target, (str, Path)) else ""
+        form = forms.format_named(format or ending)
+        if format and form is None:
+            raise Invalid([f"format {format!r} must be one of {', '.join(forms.FORMATS)}"])
+        form = "bundle" if exact else form or "yaml"
 
-    def entries(
-        self, sessions: Sequence[str] | None = None, **selected: Unpack[Selected]
-    ) -> Iterator[Entry]:
+        def write(out: IO[bytes]) -> None:
+            def put(piece: bytes) -> None:
+                out.write(piece)
+                outcome.counts["bytes"] += len(piece)
+
+            if exact:
+                paths = files_of(memory.tree, chosen, deleted=selection.deleted)
+                outcome.counts["files"] = len(paths)
+                copy_bundle(memory, memory.tree, paths, (selection.by, "an exact export"), put)
+            else:
+                forms.write(entries(memory, selection, outcome.problems, outcome.counts), form, put)
+
+        with self._noted(selection, chosen, form):
+            if isinstance(target, (str, Path)):
+                write_file(Path(target).expanduser().absolute(), write, overwrite=overwrite)
+            else:
+                write(target)
+        return _finished(outcome, chosen, form)
+
+    def entries(self, sessions: Sequence[str] | None = None, **selected: Any) -> Iterator[Entry]:
         """Yield an export entry by entry, for a program that makes something else of it."""
-        return entries(self.memory, Selection(sessions, **selected), [])
+        return entries(self.memory, Selection(sessions, **selected), [], Counter())
 
     def export_layout(
         self, target: str | Path, sessions: Sequence[str] | None = None, *, layout: str,
-        **selected: Unpack[Selected],
+        **selected: Any,
     ) -> Outcome:  # fmt: skip
         """Write sessions, or everything, as a new folder in the layout of another program."""
         if layout not in WRITERS:
             raise Invalid([f"layout {layout!r} must be one of {', '.join(WRITERS)}"])
         memory, selection = self.memory, replace(Selection(sessions, **selected), deleted=True)
-        require_sessions(memory, selection)
-        outcome, left_out, dumps = Outcome(), Counter[str](), dict[str, Dump]()
-        for entry in entries(memory, selection, outcome.problems):
-            word = entry.get("entry")
-            if word in (None, "end"):
-                continue
-            name = entry["session"]
-            dump = dumps.setdefault(name, Dump(name))
-            outcome.counts["entries"] += 1
-            kind = kind_for(name, entry["file"]) if word == "memory" else None
-            is_history = kind is not None and kind.file.startswith(f"{STATE_HISTORY}/")
-            if word == "session":
-                dump.metadata = entry["metadata"]
-            elif word == "tombstone":
-                dump.tombstones.append(entry)
-            elif name == GLOBAL and layout != PER_KIND:
-                left_out["global memory"] += 1
-            elif kind is None or kind is RELATIONSHIP or is_history:
-                left_out[entry["type"]] += 1
-            else:
-                dump.records.append((kind, entry["record"]))
-        if layout != PER_KIND:
-            dumps.pop(GLOBAL, None)
-        found: dict[str, bytes] = {}
-        for dump in dumps.values():
+        selection.names(memory)
+        outcome, found = Outcome(), dict[str, bytes]()
+        given = entries(memory, selection, outcome.problems, outcome.counts)
+        dumps, left_out = dumps_of(given, layout)
+        for dump in dumps:
             found |= WRITERS[layout](dump)
-        names = [name for name in dumps if name != GLOBAL]
-        with audit.noted(memory.tree, "export", clock=memory.options.clock, by=selection.by,
-                         count=len(names), format=layout,
-                         anonymized=getattr(selection.transform, "anonymizes", None)):  # fmt: skip
+        chosen = [dump.session for dump in dumps]
+        with self._noted(selection, chosen, layout):
             write_folder(Path(target).expanduser().absolute(), found)
-        outcome.counts.update({"sessions": len(names), "bytes": sum(map(len, found.values()))})
-        outcome.actions = [Action(name, "export", (name,), f"written as {layout}")
-                           for name in names]  # fmt: skip
+        outcome.counts["bytes"] = sum(map(len, found.values()))
         outcome.notes += [f"{layout} has no place for {count:,} × {word}"
                           for word, count in sorted(left_out.items())]  # fmt: skip
-        return outcome
+        return _finished(outcome, chosen, layout)
 
-    def import_(
-        self, source: Given, *, layout: str | None = None, **requested: Unpack[Requested]
-    ) -> Outcome:
+    def import_(self, source: Given, *, layout: str | None = None, **requested: Any) -> Outcome:
         """Import an export, or everything that other programs keep at a path.
 
-        A memory that is in the tree stays as it is, so an import may be repeated. `replace` takes
-        the other content of one id. A purged memory stays away unless `purged` is set.
+        A memory that is in the tree stays as it is, so an import may be repeated. `requested` is a
+        Request: `replace` takes the other content of one id. A purged memory stays away unless
+        `purged` is set.
         """
         memory, request, notes = self.memory, Request(**requested), list[str]()
         name, given = self._reads(source, layout, notes)
@@ -137,12 +127,10 @@ class Exchange:
         outcome.notes += notes
         return outcome
 
-    def verify(
-        self, source: Given, *, layout: str | None = None, **requested: Unpack[Requested]
-    ) -> Outcome:
+    def verify(self, source: Given, *, layout: str | None = None) -> Outcome:
         """Compare a source with the tree; `success` says that nothing is missing or differs."""
         notes: list[str] = []
-        intake = Intake(self.memory, replace(Request(**requested), dry_run=True))
+        intake = Intake(self.memory, Request(dry_run=True))
         outcome = intake.take(self._reads(source, layout, notes)[1])
         outcome.notes += notes
         outcome.actions, outcome.counts = [], Counter(source=0, missing=0, differ=0)
@@ -162,7 +150,7 @@ class Exchange:
                     outcome.problems.append(f"{name}: {len(ids):,} {word}: {reason}")
         return outcome
 
-    def migrate(self, found: list[Found], **requested: Unpack[Requested]) -> Outcome:
+    def migrate(self, found: list[Found], **requested: Any) -> Outcome:
         """Back up, import, set the priorities of the imported sessions, and compare both sides."""
         memory = self.memory
         memory.create()
@@ -193,6 +181,16 @@ class Exchange:
         outcome.notes.append(f"The backup is {place}. {warning}")
         return outcome
 
+    def _noted(
+        self, selection: Selection, chosen: Sequence[str], form: str
+    ) -> AbstractContextManager[object]:
+        memory = self.memory
+        return audit.noted(
+            memory.tree, "export", clock=memory.options.clock, by=selection.by, count=len(chosen),
+            format=form, session=chosen[0] if len(chosen) == 1 else None,
+            anonymized=getattr(selection.transform, "anonymizes", None),
+        )  # fmt: skip
+
     def _reads(
         self, source: Given, layout: str | None, notes: list[str]
     ) -> tuple[str, Iterator[Read]]:
@@ -200,8 +198,6 @@ class Exchange:
         if isinstance(source, (str, Path)):
             source = recognise(source, layout)
         elif not isinstance(source, list):
-            if layout not in (None, SMP):
-                raise Invalid(["a stream can only be an export of SMP; give a file or a folder"])
             name = str(getattr(source, "name", "the export"))
             return SMP, read_export(io.BytesIO(source.read()), name)
         memory = self.memory
@@ -220,3 +216,9 @@ class Exchange:
         turns = [entry["record"] for entry in found if entry.get("file") == TURN.file]
         return {int(turn["turn"]): (str(turn.get("speaker")), str(turn.get("content")).strip("\n"))
                 for turn in turns if "summarizes" not in turn}  # fmt: skip
+
+
+def _finished(outcome: Outcome, chosen: Sequence[str], form: str) -> Outcome:
+    outcome.counts["sessions"] = sum(name != GLOBAL for name in chosen)
+    outcome.actions = [Action(name, "export", (name,), f"written as {form}") for name in chosen]
+    return outcome

@@ -13,17 +13,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from ..disk import tombstones
 from ..disk.append import append_many
 from ..disk.session_files import METADATA, STATE_BASE_PRIORITY, new_metadata
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, lock_rank
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_new_session_id, lock_rank
 from ..model.outcome import Action, Outcome
 from ..model.record import CONTENT_CAP_BYTES, SESSION_KINDS, TURN, Kind, is_memory_id
-from ..model.times import parse_time, render_time, same_time
+from ..model.times import render_time, same_time, time_of
 from ..text.contents import plain_fields
 from ..text.format import format_of
 from ..text.mapping import load_mapping, render_mapping
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 _TOMBSTONES = "tombstones"  # below `imported` in the metadata: those that have deleted something
 _BATCH = 4_000  # records that are written at once
 _TRIES = 5
+_SPEAKER_CHARACTERS = 128
 _TURN_ID = re.compile(r"turn-([1-9][0-9]{0,11})")
 # Fields that say how a memory is used, and not what it says.
 _USE = frozenset(("id", "turn", "decay", "pinned", "updated_at", "redacted", IMPORTED_ID))
@@ -60,16 +60,6 @@ _LISTED = {
     "conflicts": ("conflict", "another content under this id; ours stays, --replace takes theirs"),
     "purged": ("left_out", "purged here, and not taken in; --purged takes it in"),
 }
-
-
-class Requested(TypedDict, total=False):
-    """The keywords of an import; see Request."""
-
-    replace: bool
-    purged: bool
-    dry_run: bool
-    by: str
-    advance: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -97,7 +87,6 @@ class _Session:
     taken: set[str] = field(default_factory=set)  # every id of the session
     sizes: dict[str, int] = field(default_factory=dict)  # of the files as they were read
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    waiting: int = 0  # records that are pending
     unnumbered: set[str] = field(default_factory=set)  # source ids of pending records without an id
     replaced: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
     tombstones: dict[str, Entry] = field(default_factory=dict)
@@ -193,8 +182,8 @@ class Intake:
         scope = memory._scope(name)
         try:
             scope.redaction.require_clean_name("a session", name)
-            if name == LATEST:
-                raise Invalid([f"no session can be called {LATEST!r}"])
+            if name != GLOBAL:
+                check_new_session_id(name)
         except SMPError:
             self._refused.add(name)
             raise
@@ -251,8 +240,7 @@ class Intake:
         as_known = {**entry, "place": ACTIVE, "record": {**new, "id": source_id}}
         session.known[file, source_id] = as_known
         session.pending.setdefault(file, []).append(new)
-        session.waiting += 1
-        if session.waiting >= _BATCH:
+        if sum(map(len, session.pending.values())) >= _BATCH:
             self._flush(session)
 
     def _compare(self, session: _Session, kind: Kind | None, held: Entry, entry: Entry) -> None:
@@ -282,18 +270,20 @@ class Intake:
         fields = plain_fields(entry["record"], problems)
         for name in ("id", "turn"):
             fields.pop(name, None)
-        at, type = entry.get("written_at"), None if kind else type_for(session.name, entry["file"])
+        type, at = (
+            kind.type if kind else type_for(session.name, entry["file"]),
+            entry.get("written_at"),
+        )
         if kind is TURN:
             speaker = fields.setdefault("speaker", "unknown")
-            if not isinstance(speaker, str) or not speaker.isprintable() or len(speaker) > 128:
+            is_line = isinstance(speaker, str) and speaker.isprintable()
+            if not is_line or len(str(speaker)) > _SPEAKER_CHARACTERS:
                 problems.append("'speaker' must be one printable line of at most 128 characters")
             fields.setdefault("type", "message")
             at = at or render_time(self._memory.options.clock())
-        elif type == "agent_state":
+        elif type == "agent_state" and kind is None:
             fields |= {"agent_id": entry["record"]["id"], "session_id": session.name}
-        if (kind is TURN or type == "artifact") and not isinstance(
-            fields.setdefault("content", ""), str
-        ):
+        if type in ("turn", "artifact") and not isinstance(fields.setdefault("content", ""), str):
             problems.append("'content' must be a text")
         if isinstance(at, str):
             fields.setdefault("timestamp", at)
@@ -320,14 +310,14 @@ class Intake:
         known = self._purged.get(session)
         if known is None or known.holds(file, {**record, IMPORTED_ID: record["id"]}):
             return known is not None
-        at, stamp = _time(known.whole), _time(record.get("timestamp", record.get("last_updated")))
+        at, stamp = map(time_of, (known.whole, record.get("timestamp", record.get("last_updated"))))
         return at is not None and (stamp is None or stamp <= at)
 
     # Writing.
 
     def _flush(self, session: _Session) -> None:
         """Write the pending memories of the session, the records of a file in one durable write."""
-        pending, session.pending, session.waiting = session.pending, {}, 0
+        pending, session.pending = session.pending, {}
         session.unnumbered.clear()
         fates = session.fates
         is_written = bool(pending) and not self._request.dry_run and self._is_writable(session)
@@ -410,7 +400,7 @@ class Intake:
         usual = new_metadata(name, now, user=None, agents=[], quota_bytes=quota, context={})
         below = load_mapping(usual, "session", METADATA)
         metadata = render_mapping("session", {**below, **parts, "id": name, "status": "active"})
-        begun = _time(parts.get("created_at")) or now
+        begun = time_of(parts.get("created_at")) or now
         files = {kind.file: format_of(kind).empty(name, begun, []) for kind in SESSION_KINDS}
         memory._lay_out(name, {**files, METADATA: metadata})
         session.sizes = {file: len(content) for file, content in files.items()}
@@ -472,10 +462,3 @@ class Intake:
             return {IMPORTED: {**(notes if isinstance(notes, dict) else {}), _TOMBSTONES: applied}}
 
         self._memory._session(session.name).change_metadata(noted)
-
-
-def _time(stamp: object) -> datetime | None:
-    try:
-        return parse_time(str(stamp)) if stamp else None
-    except (ValueError, OverflowError):
-        return None

@@ -23,10 +23,9 @@ _STANDARD = "-"  # stdin, or stdout
 
 @command(
     f"[SESSION]... {SELECTING}",
-    "--id ID...  Of one session, only this memory; repeat it for several.",
     "--all  Every session, archived ones too, and the memories that hold everywhere.",
     "--format yaml|json|jsonl|markdown|md|yml  Else the ending of FILE says it, else yaml.",
-    "--exact  A bundle (tar.gz) of the files themselves.",
+    "--exact  A bundle (tar.gz) of the files themselves, for tar.",
     "--layout jsonl|jsonl-per-kind|jsonl-checked  Into a folder FILE, for other programs.",
     "-o, --output FILE:-  Where to; else stdout.",
     "--force  Overwrite FILE.",
@@ -37,10 +36,10 @@ _STANDARD = "-"  # stdin, or stdout
 def export(call: Call) -> None:
     """Write sessions, or everything, into one file; smp import takes it in again.
 
-    SESSION may be archived, or global for what holds everywhere. With --id, or with conditions,
-    which must all hold, only these memories. The file holds all that the sessions hold, so keep it
-    as safe as they are. With --layout it is a folder that other programs read: jsonl, a file per
-    session; jsonl-per-kind, a file per kind; jsonl-checked, a log with checksums.
+    SESSION may be archived, or global for what holds everywhere. With conditions, only memories
+    that meet them all. The file holds all that the sessions hold, so keep it as safe as they are.
+    With --layout it is a folder that other programs read: jsonl, a file per session;
+    jsonl-per-kind, a file per kind; jsonl-checked, a log with checksums.
 
     \b
     smp export latest -o session.md
@@ -51,17 +50,16 @@ def export(call: Call) -> None:
     call.check(
         (bool(call.session) == call.all, "Say which: one or more sessions, or --all for all."),
         ((call.json or layout) and is_stdout, "--json and --layout go with -o FILE."),
-        (call.exact and (call.format or layout or anonymous or call.id or given),
+        (call.exact and (call.format or layout or anonymous or given),
          "--exact holds whole files: it goes with no --format, no condition and no --anonymize."),
         ((call.name or call.project or call.keep) and not anonymous,
          "--name, --project and --keep go with --anonymize."),
-        (call.id and len(call.session) != 1, "--id is about one session: give it."),
     )  # fmt: skip
     memory = call.memory()
     places = (*KEPT, DELETED) if call.deleted else KEPT
     chosen = None if call.all else [find_id(memory, name, *places) for name in call.session]
     changed = memory.privacy.anonymous_export(chosen, **naming(call)) if anonymous else None
-    how: dict[str, Any] = {"transform": changed, "wanted": _selected(memory, call.id, given)}
+    how: dict[str, Any] = {"transform": changed, "wanted": _selected(memory, given)}
     if layout:
         done = memory.exchange.export_layout(call.output, chosen, layout=layout, **how)
     else:
@@ -85,14 +83,14 @@ def export(call: Call) -> None:
     call.finish(done, body=print_counts, **more)
 
 
-def _selected(memory: Memory, ids: tuple[str, ...], given: Mapping[str, Any]) -> Wanted | None:
+def _selected(memory: Memory, given: Mapping[str, Any]) -> Wanted | None:
     """Return whether the memory of an entry is meant."""
     from smp_client.change.holdings import is_record_file
     from smp_client.change.select import Selection, chosen
 
-    if not ids and not given:
+    if not given:
         return None
-    selection = Selection(ids or None, **given)
+    selection = Selection(None, **given)
     selection.check()
     known: dict[str, set[tuple[str, str]]] = {}
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smp_client import Memory, SMPError
+from smp_client.exchange.forms import FORMATS
 from smp_client.exchange.layouts.recognition import LAYOUTS
 
 _texts = st.one_of(st.text(max_size=20), st.sampled_from([
@@ -102,14 +103,13 @@ def test_any_bytes_as_a_log(content: bytes) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.binary(max_size=60), st.integers(0, 2000),
-       st.sampled_from(["jsonl", "json", "yaml", "markdown", "bundle"]))  # fmt: skip
+@given(st.binary(max_size=60), st.integers(0, 2000), st.sampled_from(FORMATS))
 def test_an_export_with_damaged_bytes(noise: bytes, at: int, form: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         memory = Memory(Path(directory) / "source")
         memory.create_session(id="s1").record_decision("Use OAuth", made_by="a")
         stream = io.BytesIO()
-        memory.exchange.export(stream, exact=form == "bundle", format=None if form == "bundle" else form)
+        memory.exchange.export(stream, format=form)
         content = stream.getvalue()
         place = at % len(content)
         damaged = content[:place] + noise + content[place + len(noise) :]

@@ -105,7 +105,7 @@ def test_jsonl(memory: Memory, tmp_path: Path) -> None:
 
 def test_jsonl_marks_ids_and_unknown_types(memory: Memory, tmp_path: Path) -> None:
     again = {**SINGLE[1], "data": {"decision": "Use SAML", "by": "dev"}}
-    odd = {"id": "a b/c", "type": "insight", "ts": 1768142400, "data": "Words",
+    odd = {"id": "a b/c", "type": "insight", "ts": "2026-01-11 15:40+01:00", "data": "Words",
            "extra": {"deep": [1]}}  # fmt: skip
     nameless = {"type": "finding", "data": {"issue": "No id"}}
     mark = {"id": "m003", "deleted": True, "ts": "2026-01-12T00:00:00Z"}
@@ -253,21 +253,16 @@ User: not a speaker
 Decision: Use PostgreSQL 16
 
 [2026-01-11 14:31] user: Fine.
-Finding (Rosa): No backups
 """
 
 
-def test_a_log_and_what_it_marks(memory: Memory, tmp_path: Path) -> None:
+def test_a_log(memory: Memory, tmp_path: Path) -> None:
     (tmp_path / "kickoff.md").write_text(CHAT)
-    assert dict(memory.exchange.import_(tmp_path / "kickoff.md").counts) == {"added": 5}
+    assert dict(memory.exchange.import_(tmp_path / "kickoff.md").counts) == {"added": 3}
     session = memory.session("kickoff")
     assert [(turn.data["speaker"], turn.text.partition("\n")[0]) for turn in session.turns()] == [
         ("User", "Which database?"), ("Rosa", "PostgreSQL."), ("user", "Fine.")]  # fmt: skip
     assert session.turns()[2].data["timestamp"] == "2026-01-11T14:31:00Z"
-    decision, finding = session.get("DEC-001").data, session.get("FIND-001").data
-    assert (decision["decision"], decision["made_by"]) == ("Use PostgreSQL 16", "Rosa")
-    assert decision["turn_ref"] == 2
-    assert (finding["finding"], finding["discovered_by"]) == ("No backups", "Rosa")
     assert session.metadata()["context"] == {"title": "Kickoff"}
 
 
@@ -277,7 +272,7 @@ def test_a_log_that_grows_is_gone_on_with(memory: Memory, tmp_path: Path) -> Non
     memory.exchange.import_(log)
     memory.session("kickoff").delete("turn-1", reason="private")
     log.write_text(CHAT + "\nUser: One more\n")
-    assert dict(memory.exchange.import_(log).counts) == {"left_deleted": 1, "known": 4, "added": 1}
+    assert dict(memory.exchange.import_(log).counts) == {"left_deleted": 1, "known": 2, "added": 1}
     assert [turn.id for turn in memory.session("kickoff").turns()] == ["turn-2", "turn-3", "turn-4"]
     log.write_text(CHAT)
     assert memory.exchange.import_(log).counts["added"] == 0

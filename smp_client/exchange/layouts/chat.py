@@ -59,12 +59,6 @@ _HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}[ \t]*:?(?P<text>)(?P<time>)(?P<bo
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
 _ENTRY = re.compile(r"- (?:\((?P<tag>[^()\n]{1,80})\) )?(?P<text>\S.*)")
 _TAG = re.compile(r"(?:by (?P<only>.+))|(?P<type>.+?)(?: by (?P<by>.+))?")
-_MARK = re.compile(
-    r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\*\*)?"
-    r"(?P<word>decision|finding|preference|learning|lesson)(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?"
-    r"(?:(?:\*\*)?[ \t]*:|:\*\*)(?:\*\*)?[ \t]*(?P<text>\S.*)",
-    re.IGNORECASE,
-)
 
 
 @dataclass
@@ -153,9 +147,9 @@ def read(source: Source, place: str, placer: Placer) -> Iterator[Read]:
                                   "speaker": said.speaker, "type": said.type,
                                   "content": said.text}  # fmt: skip
         made: list[tuple[Kind, dict[str, Any]]] = [(TURN, record)]
-        for mark, (kind, fields) in enumerate(_marks(said), 1):
-            own = {"id": f"{record['id']}/{mark}", **stamp, "turn_ref": number}
-            made.append((kind, {**own, **fields}))
+        if (tagged := _TAGS.get(said.type)) is not None:
+            own = {"id": f"{record['id']}/1", **stamp, "turn_ref": number}
+            made.append((tagged, {**own, **_fields(tagged, said)}))
         for kind, one in made:
             entry = memory_entry(session, kind.file, kind.type, one)
             yield Read(place, entry | {"written_at": latest})
@@ -242,29 +236,14 @@ def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> froze
     return frozenset(_SPEAKERS | people | often) - _LABELS
 
 
-# Memories that a turn marks.
-
-
-def _marks(said: Said) -> Iterator[tuple[Kind, dict[str, Any]]]:
-    """Yield the memories that a turn says it holds; nothing is guessed."""
-    if said.type in _TAGS:
-        yield _TAGS[said.type], _fields(_TAGS[said.type], said.text, said.speaker, said.type)
-        return
-    lines = said.text.split("\n")
-    for line, is_open in zip(lines, _without_code(lines), strict=True):
-        mark = _MARK.fullmatch(line.rstrip()) if is_open else None
-        if mark:
-            kind = _TAGS[mark["word"].lower()]
-            text = mark["text"].removesuffix("**").strip()
-            yield kind, _fields(kind, text, mark["by"] or said.speaker, "")
-
-
-def _fields(kind: Kind, text: str, by: str, tag: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {kind.actor: by, kind.text: text}
+def _fields(kind: Kind, said: Said) -> dict[str, Any]:
+    """Return the memory that a tag of a memlog makes of an entry."""
+    fields: dict[str, Any] = {kind.actor: said.speaker, kind.text: said.text}
     if kind is FINDING:
-        fields["severity"] = "info" if tag and tag != "finding" else "medium"
+        fields["severity"] = "medium" if said.type == "finding" else "info"
     if kind is PREFERENCE:
-        fields["confidence"] = "explicit" if by.lower().startswith(_USERS) else "inferred"
-    if tag and tag != kind.type:
-        fields |= {"category": tag, "tags": good_tags([tag])}
+        is_user = said.speaker.lower().startswith(_USERS)
+        fields["confidence"] = "explicit" if is_user else "inferred"
+    if said.type != kind.type:
+        fields |= {"category": said.type, "tags": good_tags([said.type])}
     return {**fields, "imported": {"layout": LAYOUT, "extracted": True}}

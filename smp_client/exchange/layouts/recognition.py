@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from ...disk.tree import Tree
 from ...model.errors import Invalid, SMPError
 from ...model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, QUARANTINE
 from ...text.json_text import parse_object
 from .. import forms
 from ..entry import Read
-from ..export import bundle_entries
 from . import chat, source
 from .source import CHECKED, JSONL, KINDS, MANIFEST, MEMORY, METADATA, PER_KIND, SHARED, inside
 
@@ -22,7 +22,8 @@ SMP = "smp"
 LAYOUTS = (SMP, JSONL, PER_KIND, CHECKED, chat.LAYOUT)
 _SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", BACKUP))
 _OF_TREE = frozenset((ACTIVE, ARCHIVED, DELETED, QUARANTINE))
-_DEPTH, _FILES, _FEW_LINES = 8, 100_000, 20
+_OF_CHECKED, _OF_PER_KIND = (MEMORY, METADATA, source.TOMBSTONES), (MANIFEST, *KINDS)
+_DEPTH, _FEW_LINES = 8, 20
 
 Part = Callable[[chat.Placer], Iterator[Read]]
 
@@ -41,104 +42,88 @@ def recognise(path: str | Path, layout: str | None = None) -> list[Found]:
     """Return the layouts at a path, or only one of them. Raise where there is none."""
     if layout is not None and layout not in LAYOUTS:
         raise Invalid([f"layout {layout!r} must be one of {', '.join(LAYOUTS)}"])
-    search = _Search(source.Source(path))
-    found = [one for one in search.found.values() if layout in (None, one.layout)]
+    given, found = source.Source(path), dict[str, Found]()
+    name = given.path.name
+    folders = [("", [name])]
+    if not given.path.exists():
+        raise Invalid([f"there is no {given.path}"])
+    if given.is_folder:
+        folders = [*_folders(given.tree)]
+    elif name in (MEMORY, *KINDS):  # a part of a session, with the other parts beside it
+        folders = [("", [one for one in (*_OF_CHECKED, *_OF_PER_KIND) if given.beginning(one)])]
+    for folder, names in folders:
+        for of_layout, files, part in _layouts(given, folder, names):
+            if layout in (None, of_layout):
+                one = found.setdefault(of_layout, Found(of_layout, given))
+                one.files += files
+                one.parts.append(part)
     if not found:
         kind = f"nothing in the layout {layout}" if layout else "nothing that SMP can import"
         advice = f"Name a file or a folder in one of the layouts {', '.join(LAYOUTS)}."
-        raise Invalid([f"{search.source.path} holds {kind}"], advice=advice)
-    return found
+        if not given.is_folder and given.beginning(name).startswith(b"\x1f\x8b"):
+            advice = "Unpack an exact export in a new root, with tar -x --strip-components 1."
+        raise Invalid([f"{given.path} holds {kind}"], advice=advice)
+    return list(found.values())
 
 
-class _Search:
-    def __init__(self, given: source.Source) -> None:
-        self.source = given
-        self.found: dict[str, Found] = {}
-        self._files = 0  # that were looked at
-        if not given.path.exists():
-            raise Invalid([f"there is no {given.path}"])
-        if given.is_folder:
-            self._look("", 0)
-            return
-        name = given.path.name
-        beginning = given.beginning(name, forms.BEGINNING_BYTES)
-        if forms.recognise(beginning):
-            part: Part = lambda _: read_export(given.path, name)  # noqa: E731
-            self._add(SMP, [name], part)
-        elif name in (MEMORY, *KINDS):
-            self._look_at_session("", [name, *given.listed("")[1]])
-        else:
-            self._look_at_file(name)
+def _folders(tree: Tree, folder: str = "", depth: int = 0) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder with the names of its files, but none of a tree of SMP."""
+    try:
+        folders, files = tree.directories(folder), sorted(tree.sizes(folder))
+    except (SMPError, OSError):  # nobody may read it, so nothing is found in it
+        return
+    yield folder, files
+    left = _SKIPPED | (_OF_TREE if ".smp" in folders else set())
+    for name in folders if depth < _DEPTH else ():
+        if name not in left:
+            yield from _folders(tree, inside(folder, name), depth + 1)
 
-    def _add(self, layout: str, files: list[str], part: Part) -> None:
-        found = self.found.setdefault(layout, Found(layout, self.source))
-        found.files += files
-        found.parts.append(part)
 
-    def _look(self, directory: str, depth: int) -> None:
-        """Look at the files of a folder and the folders in it, but not into a tree of SMP."""
-        folders, files = self.source.listed(directory)
-        shared = [inside(directory, file) for file in files if file in SHARED]
-        if shared and directory.rpartition("/")[2] == "shared":
-            part = partial(source.read_shared, self.source, directory)
-            self._add(PER_KIND, shared, lambda _: part())
-        elif not self._look_at_session(directory, files):
-            for file in files:
-                self._look_at_file(inside(directory, file))
-        left = _SKIPPED | (_OF_TREE if ".smp" in folders else set())
-        for name in folders if depth < _DEPTH else ():
-            if name not in left:
-                self._look(inside(directory, name), depth + 1)
+def _layouts(
+    given: source.Source, folder: str, names: list[str]
+) -> Iterator[tuple[str, list[str], Part]]:
+    """Yield the layouts in a folder, each with its files and the way to read it."""
+    place = partial(inside, folder)
+    session = folder.rpartition("/")[2] or given.top.name
 
-    def _look_at_session(self, directory: str, files: list[str]) -> bool:
-        """Return whether a folder is a session of one of the layouts."""
-        place = partial(inside, directory)
-        name = directory.rpartition("/")[2] or self.source.top.name
-        held = [file for file in KINDS if file in files and self._first(place(file))]
-        if MEMORY in files and any("content" in value for value in self._first(place(MEMORY))):
-            part = partial(source.read_checked, self.source, directory, name)
-            known = [file for file in (MEMORY, METADATA, source.TOMBSTONES) if file in files]
-            self._add(CHECKED, [*map(place, known)], lambda _: part())
-        elif held or b'"session_id"' in self.source.beginning(place(MANIFEST)):
-            part = partial(source.read_per_kind, self.source, directory, name)
-            known = [file for file in (MANIFEST, *KINDS) if file in files]
-            self._add(PER_KIND, [*map(place, known)], lambda _: part())
-        else:
-            return False
-        return True
+    def files(*some: str) -> list[str]:
+        return [place(name) for name in some if name in names]
 
-    def _first(self, place: str) -> list[dict[str, Any]]:
-        """Return the first objects of a file of JSON lines."""
-        beginning = self.source.beginning(place).split(b"\n")[:_FEW_LINES]
-        return [value for line in beginning if (value := parse_object(line)[0]) is not None]
+    def part(read: Callable[..., Iterator[Read]], *about: str) -> Part:
+        return lambda _: read(given, *about)
 
-    def _look_at_file(self, place: str) -> None:
-        self._files += 1
-        if self._files > _FILES:
-            said = f"{self.source.path} holds more than {_FILES:,} files"
-            raise Invalid([said], advice="Name a smaller folder.")
-        if place.endswith((".jsonl", ".ndjson")):
-            if any({"ts", "data", "type"} <= value.keys() for value in self._first(place)):
-                part: Part = lambda _: source.read_jsonl(self.source, place)  # noqa: E731
-                self._add(JSONL, [place], part)
-        elif place.endswith(chat.ENDINGS) and chat.is_log(place, self.source.beginning(place)):
-            self._add(chat.LAYOUT, [place], partial(chat.read, self.source, place))
+    own = given.path.name
+    if not given.is_folder and forms.recognise(given.beginning(own, forms.BEGINNING_BYTES)):
+        yield SMP, [own], lambda _: read_export(given.path, own)
+    elif files(*SHARED) and session == "shared":
+        yield PER_KIND, files(*SHARED), part(source.read_shared, folder)
+    elif any("content" in value for file in files(MEMORY) for value in _first(given, file)):
+        yield CHECKED, files(*_OF_CHECKED), part(source.read_checked, folder, session)
+    elif any(_first(given, file) for file in files(*KINDS)) or any(
+        b'"session_id"' in given.beginning(file) for file in files(MANIFEST)
+    ):
+        yield PER_KIND, files(*_OF_PER_KIND), part(source.read_per_kind, folder, session)
+    else:
+        for file in map(place, names):
+            if file.endswith((".jsonl", ".ndjson")):
+                if any({"ts", "data", "type"} <= value.keys() for value in _first(given, file)):
+                    yield JSONL, [file], part(source.read_jsonl, file)
+            elif file.endswith(chat.ENDINGS) and chat.is_log(file, given.beginning(file)):
+                yield chat.LAYOUT, [file], partial(chat.read, given, file)
+
+
+def _first(given: source.Source, place: str) -> list[dict[str, Any]]:
+    """Return the first objects of a file of JSON lines."""
+    beginning = given.beginning(place).split(b"\n")[:_FEW_LINES]
+    return [value for line in beginning if (value := parse_object(line)[0]) is not None]
 
 
 def read_export(given: Path | IO[bytes], name: str) -> Iterator[Read]:
-    """Yield the entries of an export in any of its forms, or of an exact one."""
-    problems: list[str] = []
+    """Yield the entries of an export in any of its forms."""
     with given.open("rb") if isinstance(given, Path) else nullcontext(given) as opened:
         form = forms.recognise(opened.read(forms.BEGINNING_BYTES))
         opened.seek(0)
         if form is None:
             advice = "Nothing was written; give it a file that smp export has written."
             raise Invalid([f"{name} is no export of SMP"], advice=advice)
-        if form != forms.BUNDLE:
-            yield from forms.read(opened, form, name)
-            return
-        try:
-            yield from (Read(name, entry) for entry in bundle_entries(opened, name, problems))
-        except SMPError as error:
-            problems.append(str(error))
-    yield from (Read(name, None, problem) for problem in problems)
+        yield from forms.read(opened, form, name)

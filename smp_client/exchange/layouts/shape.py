@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ...model.errors import Invalid
 from ...model.layout import check_new_session_id
 from ...model.record import CHOICES, DECISION, FINDING, LEARNING, PATTERN, PREFERENCE, TURN, Kind
 from ...model.severity import WORDS
-from ...model.times import render_time, same_time
+from ...model.times import same_time
 from ...text.contents import check_tags
 from ..entry import IMPORTED, Entry, Read, memory_entry
 
@@ -29,19 +27,18 @@ _RESERVED = frozenset(("id", "turn", "timestamp", "decay", "pinned", "updated_at
                        "version"))  # fmt: skip
 _WHO = ("by", "agent_id", "agent", "author", "created_by")
 _TEXTS = ("text", "content", "message", "description", "summary")
-# By kind and SMP field: the names of other programs for the field, the likeliest first.
-_ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
-    TURN.name: {"speaker": ("role", "agent_id", "agent", "author"), "content": ("message", "text")},
-    DECISION.name: {"decision": _TEXTS, "made_by": _WHO},
-    FINDING.name: {"finding": ("issue", *_TEXTS), "discovered_by": _WHO},
-    PREFERENCE.name: {"preference": _TEXTS, "created_by": ("by",)},
-    LEARNING.name: {"learning": ("note", "insight", *_TEXTS), "learned_by": _WHO},
-    PATTERN.name: {"pattern": ("learning", "insight", *_TEXTS), "learned_by": _WHO},
+# By kind: the names of other programs for who said it, and for its text, the likeliest first.
+_ALIASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    TURN.name: (("role", "agent_id", "agent", "author"), ("message", "text")),
+    DECISION.name: (_WHO, _TEXTS),
+    FINDING.name: (_WHO, ("issue", *_TEXTS)),
+    PREFERENCE.name: (("by",), _TEXTS),
+    LEARNING.name: (_WHO, ("note", "insight", *_TEXTS)),
+    PATTERN.name: (_WHO, ("learning", "insight", *_TEXTS)),
 }
 _SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "major": "important",
-               "trivial": "low"}  # fmt: skip
-_MILLISECONDS_FROM = 1e11  # so many seconds would be a time thousands of years ahead
-_TEXT_CHARACTERS = 2000
+               "trivial": "low", "": "info"}  # fmt: skip
+_TEXT_CHARACTERS, _SPEAKER_CHARACTERS = 2000, 128
 
 
 class Line(NamedTuple):
@@ -94,24 +91,20 @@ class Shaper:
 
 def shaped(kind: Kind, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return SMP's fields of an entry, and the fields to be kept under `imported`."""
-    left, kept = dict(given), dict[str, Any]()
-    fields: dict[str, Any] = {}
-    aliases = _ALIASES[kind.name]
-    for ours, names in aliases.items():
+    left, fields, kept = dict(given), dict[str, Any](), dict[str, Any]()
+    for ours, names in zip((kind.actor, kind.text), _ALIASES[kind.name], strict=True):
         name = next((name for name in (ours, *names) if _is_fit(ours, left.get(name))), None)
         if name is not None:
             fields[ours] = left.pop(name)
     if kind.text not in fields:
-        name = next((name for name in (kind.text, *aliases[kind.text]) if left.get(name)), None)
-        if name is not None:
-            kept[name] = left.pop(name)
-            fields[kind.text] = _words(kept[name])
-        elif isinstance(left.get("key"), str) and "value" in left:
+        names = (kind.text, *_ALIASES[kind.name][1])
+        said = next((left[name] for name in names if left.get(name)), None)
+        if said is None and isinstance(left.get("key"), str) and "value" in left:
             fields[kind.text] = f"{left['key']}: {_words(left['value'])}"
-        elif kind is TURN:
-            fields[kind.text] = ""
-        else:
+        elif said is None and kind is not TURN:
             fields[kind.text] = _words(left) if left else "(nothing was said)"
+        else:
+            fields[kind.text] = "" if said is None else _words(said)
     _take_lists(kind, left, fields, kept)
     _take_choices(kind, left, fields, kept)
     for name, value in left.items():
@@ -125,7 +118,7 @@ def shaped(kind: Kind, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 def _is_fit(ours: str, value: object) -> bool:
     if not isinstance(value, str) or not value.strip():
         return False
-    return ours != "speaker" or (value.isprintable() and len(value) <= 128)
+    return ours != "speaker" or (value.isprintable() and len(value) <= _SPEAKER_CHARACTERS)
 
 
 def _take_lists(
@@ -134,8 +127,8 @@ def _take_lists(
     """Move tags, references and `approved_by` to `fields`; keep lists that SMP cannot hold."""
     tags, references = left.pop("tags", None), left.pop("references", None)
     parts = references.values() if isinstance(references, dict) else [references]
-    ids = [item for part in parts if isinstance(part, list) for item in part
-           if isinstance(item, str)]  # fmt: skip
+    listed = (item for part in parts if isinstance(part, list) for item in part)
+    ids = [item for item in listed if isinstance(item, str)]
     ours = {"tags": good_tags(tags), "memory_refs" if kind is TURN else "references": ids}
     fields |= {name: value for name, value in ours.items() if value}
     kept |= {"tags": tags} if tags and ours["tags"] != tags else {}
@@ -151,8 +144,7 @@ def _take_choices(
     if kind is FINDING:
         severity = left.pop("severity", None)
         word = severity.strip().lower() if isinstance(severity, str) else ""
-        nearest = _SEVERITIES.get(word, "medium" if word else "info")
-        fields["severity"] = word if word in WORDS else nearest
+        fields["severity"] = word if word in WORDS else _SEVERITIES.get(word, "medium")
         kept |= {"severity": severity} if severity not in (None, fields["severity"]) else {}
         if isinstance(left.get("status"), str) and "resolution" not in left:
             fields["resolution"] = {"status": left.pop("status")}
@@ -173,7 +165,7 @@ def good_tags(tags: object) -> list[str]:
         check_tags([tag], problems)  # type: ignore[list-item]
         return not problems
 
-    return [tag for tag in tags if is_good(tag)] if isinstance(tags, list) else []
+    return list(filter(is_good, tags)) if isinstance(tags, list) else []
 
 
 def session_id(name: str) -> str:
@@ -204,23 +196,16 @@ def participants(user: object, agents: object) -> dict[str, Any]:
 
 
 def time_of(value: object) -> str | None:
-    """Return a time as SMP writes it. A number is seconds or milliseconds since 1970."""
+    """Return a time as SMP writes it; None for anything else."""
     try:
-        if isinstance(value, str):
-            return same_time(value.strip())
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            seconds = value / 1000 if abs(value) >= _MILLISECONDS_FROM else value
-            return render_time(datetime.fromtimestamp(seconds, UTC))
-    except (ValueError, OverflowError, OSError):
-        pass
-    return None
+        return same_time(value.strip()) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
-def share(value: object, otherwise: float) -> float:
-    """Return a number, limited to 0 and 1; `otherwise` for a value that is no finite number."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    is_finite = is_number and math.isfinite(value)  # type: ignore[arg-type]
-    return min(1.0, max(0.0, float(value))) if is_finite else otherwise  # type: ignore[arg-type]
+def share(value: Any, otherwise: float) -> float:
+    """Return a number from 0 to 1; `otherwise` for any other value."""
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else otherwise
 
 
 def _words(value: Any) -> str:

@@ -11,6 +11,7 @@ jsonl-checked   a folder a session with `memory.jsonl`, whose entries have check
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -51,9 +52,8 @@ _OF_LINE = ("id", "type", "ts", "data", "priority", "access", "last_accessed", "
 _OF_ENTRY = (*_WORN, "session_id", "type", "content", "importance", "checksum", "schema_version")
 _OF_MANIFEST = ("session_id", "created_at", "updated_at", "user_id", "agent_ids", "metadata")
 _OF_METADATA = ("session_id", "user_id", "created_at", "last_accessed", "decay_config")
-_JSON_FORMS = [(is_sorted, separators, is_ascii) for is_sorted in (True, False)
-               for separators in ((",", ":"), (", ", ": "))
-               for is_ascii in (False, True)]  # fmt: skip
+# The layout does not say over which form of JSON a checksum goes: sorted, separators, ASCII.
+_JSON_FORMS = [*itertools.product((True, False), ((",", ":"), (", ", ": ")), (False, True))]
 
 
 class Source:
@@ -64,21 +64,6 @@ class Source:
         self.is_folder = self.path.is_dir()
         self.top = self.path if self.is_folder else self.path.parent
         self.tree = Tree(self.top)
-
-    def listed(self, directory: str) -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the files in a directory."""
-        try:
-            names = self.tree.list(directory)
-        except (SMPError, OSError):
-            return [], []  # nobody may read it, so nothing is found in it
-        folders = [name for name in names if self._is_folder(inside(directory, name))]
-        return folders, [name for name in names if name not in folders]
-
-    def _is_folder(self, place: str) -> bool:
-        try:
-            return self.tree.is_directory(place)
-        except (SMPError, OSError):
-            return False
 
     def written_at(self, place: str) -> str:
         """Return the time at which a file was last written."""
@@ -106,11 +91,9 @@ class Source:
             return b"", f"it cannot be read: {error}"
 
     def mapping(self, place: str) -> tuple[dict[str, Any], str]:
-        """Return the object that a JSON file is, or nothing and the reason."""
+        """Return the object that a JSON file is, or an empty one and the reason."""
         content, problem = self.read(place)
-        value = None
-        if content.strip():
-            value, problem = parse_object(content)
+        value, problem = parse_object(content) if content.strip() else (None, problem)
         return value or {}, problem
 
     def lines(self, place: str) -> Iterator[Line]:
@@ -152,11 +135,10 @@ def read_jsonl(source: Source, place: str) -> Iterator[Read]:
             yield Read(line.where, None, "it has neither a type nor data")
         elif number > mark:
             kind, given = _kind_and_fields(value, value.get("data", {}))
-            further = {key: part for key, part in value.items() if key not in _OF_LINE}
             worn = {"priority": share(value.get("priority"), kind.base_priority),
                     "base_priority": kind.base_priority, "access_count": _count(value, "access"),
                     "last_accessed": value.get("last_accessed")}  # fmt: skip
-            yield from shaper.memory(line, kind, {**further, **given}, worn)
+            yield from shaper.memory(line, kind, {**_without(value, _OF_LINE), **given}, worn)
 
 
 def read_per_kind(source: Source, directory: str, name: str) -> Iterator[Read]:
@@ -171,7 +153,7 @@ def read_per_kind(source: Source, directory: str, name: str) -> Iterator[Read]:
                 "last_accessed": time_of(manifest.get("updated_at")), "context": context,
                 "participants": participants(manifest.get("user_id"), manifest.get("agent_ids")),
                 }  # fmt: skip
-    kept = {key: value for key, value in manifest.items() if key not in _OF_MANIFEST}
+    kept = _without(manifest, _OF_MANIFEST)
     found = session_entry(PER_KIND, name, metadata, {"manifest": kept} if kept else {})
     yield Read(place, None, problem) if problem else Read(place, found)
     for file, kind in KINDS.items():
@@ -195,9 +177,7 @@ def read_shared(source: Source, directory: str) -> Iterator[Read]:
     for file, kind in SHARED.items():
         place = inside(directory, file)
         content, problem = source.read(place)
-        value: Any = None
-        if content.strip():
-            value, problem = parse(content)
+        value, problem = parse(content) if content.strip() else (None, problem)
         if problem:
             yield Read(place, None, problem)
         shaper = Shaper(PER_KIND, GLOBAL, source.written_at(place))
@@ -215,7 +195,7 @@ def read_checked(source: Source, directory: str, name: str) -> Iterator[Read]:
                 "last_accessed": time_of(said.get("last_accessed")),
                 "participants": participants(said.get("user_id"), []),
                 "decay_config": said.get("decay_config")}  # fmt: skip
-    kept = {key: value for key, value in said.items() if key not in _OF_METADATA}
+    kept = _without(said, _OF_METADATA)
     found = session_entry(CHECKED, name, metadata, {"metadata": kept} if kept else {})
     yield Read(place, None, problem) if problem else Read(place, found)
     gone = set[str]()
@@ -238,9 +218,9 @@ def read_checked(source: Source, directory: str, name: str) -> Iterator[Read]:
             yield Read(line.where, None, problem)
         elif str(value.get("id")) not in gone and not _is_mark(value):
             kind, given = _kind_and_fields(value, value.get("content", {}))
-            further = {key: part for key, part in value.items()
-                       if key not in _OF_ENTRY and part not in ([], {})}  # fmt: skip
-            made = shaper.memory(line, kind, {**given, **further}, _decay_of(kind, value))
+            given |= {key: part for key, part in _without(value, _OF_ENTRY).items()
+                      if part not in ([], {})}  # fmt: skip
+            made = shaper.memory(line, kind, given, _decay_of(kind, value))
             if kind is TURN:
                 yield from made
             else:
@@ -249,14 +229,15 @@ def read_checked(source: Source, directory: str, name: str) -> Iterator[Read]:
 
 
 def checksums(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the checksums of an entry without it, ours first: sorted keys, no blanks, UTF-8.
-
-    The layout does not say over which form of JSON.
-    """
-    bare = {name: value for name, value in entry.items() if name != "checksum"}
+    """Yield the checksums of an entry without it, ours first: sorted keys, no blanks, UTF-8."""
+    bare = _without(entry, ("checksum",))
     for is_sorted, separators, is_ascii in _JSON_FORMS:
         text = json.dumps(bare, sort_keys=is_sorted, separators=separators, ensure_ascii=is_ascii)
         yield f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _without(entry: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in names}
 
 
 def _tombstone(session: str, value: Mapping[str, Any], at: str) -> Entry:
@@ -280,7 +261,7 @@ def _kind_and_fields(entry: Mapping[str, Any], said: Any) -> tuple[Kind, dict[st
 
 def _given(kind: Kind, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an entry. In a message the agent speaks where it is named."""
-    given = {key: part for key, part in entry.items() if key not in _WORN}
+    given = _without(entry, _WORN)
     if kind is not TURN:
         return given
     agent, about, around = given.get("agent_id"), given.get("metadata"), given.get("context")

@@ -10,7 +10,7 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 from ...disk.tree import Tree
 from ...model.errors import Conflict, StorageFailed
 from ...model.layout import GLOBAL
-from ...model.record import DECISION, TURN, Kind
-from ..entry import IMPORTED, IMPORTED_ID, Entry
+from ...model.record import DECISION, RELATIONSHIP, STATE_HISTORY, TURN, Kind
+from ..entry import IMPORTED, IMPORTED_ID, Entry, kind_for
 from . import source
 
 _BOOKKEEPING = frozenset(("id", "turn", "timestamp", "decay", "redacted", IMPORTED, IMPORTED_ID))
@@ -38,6 +38,25 @@ class Dump:
     tombstones: list[Entry] = field(default_factory=list)
 
 
+def dumps_of(given: Iterable[Entry], layout: str) -> tuple[list[Dump], Counter[str]]:
+    """Return the sessions of an export, and how many memories of each type have no place."""
+    dumps, left_out = dict[str, Dump](), Counter[str]()
+    for entry in given:
+        word, name = entry.get("entry"), entry.get("session", "")
+        kind = kind_for(name, entry["file"]) if word == "memory" else None
+        if name == GLOBAL and layout != source.PER_KIND:
+            left_out["global memory"] += word == "memory"
+        elif word == "session":
+            dumps.setdefault(name, Dump(name)).metadata = entry["metadata"]
+        elif word == "tombstone":
+            dumps.setdefault(name, Dump(name)).tombstones.append(entry)
+        elif kind and kind is not RELATIONSHIP and not kind.file.startswith(f"{STATE_HISTORY}/"):
+            dumps.setdefault(name, Dump(name)).records.append((kind, entry["record"]))
+        elif word == "memory":
+            left_out[entry["type"]] += 1
+    return list(dumps.values()), +left_out
+
+
 class _Plain:
     """A record taken apart: `given` are its fields without our bookkeeping."""
 
@@ -45,6 +64,7 @@ class _Plain:
         worn: dict[str, Any] = record["decay"] if isinstance(record.get("decay"), dict) else {}
         self.type = _TYPES.get(kind.type, kind.type)  # a learning is a finding there
         self.given = {key: value for key, value in record.items() if key not in _BOOKKEEPING}
+        self.head = {"id": record["id"], "timestamp": record.get("timestamp")}
         self.base: float = worn.get("base_priority") or kind.base_priority
         self.priority: float = worn.get("priority", self.base)
         self.factor = min(1.0, round(self.priority / self.base, 4))
@@ -53,8 +73,8 @@ class _Plain:
             self.given |= {"severity": "info", "category": "learning"}
         resolution = self.given.get("resolution")
         self.status = resolution.get("status", "open") if isinstance(resolution, dict) else "open"
-        key = self.given.get("topic") or record["id"]
-        self.pair = {"key": key, "value": self.given.get(kind.text)}
+        self.pair = {"key": self.given.get("topic") or record["id"],
+                     "value": self.given.get(kind.text)}  # fmt: skip
         names = self.given.get("memory_refs" if kind is TURN else "references")
         self.references = [str(one) for one in names] if isinstance(names, list) else []
 
@@ -85,16 +105,16 @@ def _jsonl(dump: Dump) -> dict[str, bytes]:
 
 def _per_kind(dump: Dump) -> dict[str, bytes]:
     """Return the files of one session; for `global`, those of `shared/`."""
-    if dump.session == GLOBAL:
-        listed = {file: [_row(kind, record) for kind, record in dump.records if kind is of]
-                  for file, of in source.SHARED.items()}  # fmt: skip
-        return {f"shared/{file}": _lines([{f"{source.SHARED[file].type}s": rows}])
-                for file, rows in listed.items()}  # fmt: skip
-    rows: dict[str, list[dict[str, Any]]] = {file: [] for file in source.KINDS}
     places = {kind.name: file for file, kind in source.KINDS.items()}
-    places["learning"] = "findings.jsonl"
+    places["learning"] = places["finding"]
+    if dump.session == GLOBAL:
+        places = {kind.name: file for file, kind in source.SHARED.items()}
+    rows: dict[str, list[dict[str, Any]]] = {file: [] for file in places.values()}
     for kind, record in dump.records:
         rows[places[kind.name]].append(_row(kind, record))
+    if dump.session == GLOBAL:
+        return {f"shared/{file}": _lines([{f"{source.SHARED[file].type}s": listed}])
+                for file, listed in rows.items()}  # fmt: skip
     top, said = f"sessions/{dump.session}", dump.metadata
     found = {f"{top}/{file}": _lines(listed) for file, listed in rows.items()}
     people, context = said.get("participants") or {}, said.get("context") or {}
@@ -119,8 +139,7 @@ def _row(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
     if kind is TURN:
         speaker, tags = str(given.pop("speaker", "")), given.pop("tags", [])
         role = "user" if speaker.lower().startswith(("user", "human")) else "assistant"
-        text = given.pop("content", "")
-        given = {"agent_id": speaker, "role": role, "content": text,
+        given = {"agent_id": speaker, "role": role, "content": given.pop("content", ""),
                  "context": {"topic": tags[0]} if tags else {},
                  "metadata": {**given, "tags": tags, "references": names}}  # fmt: skip
     elif kind is DECISION:
@@ -132,8 +151,7 @@ def _row(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
         given |= {**plain.pair, "confidence": _CONFIDENCE.get(str(given.get("confidence")), 0.5)}
     elif kind.type in ("finding", "learning"):
         given |= {"description": given.pop(kind.text, None), "status": plain.status}
-    head = {"id": record["id"], "timestamp": record.get("timestamp")}
-    return {**head, **given, "decay_factor": plain.factor}
+    return {**plain.head, **given, "decay_factor": plain.factor}
 
 
 def _checked(dump: Dump) -> dict[str, bytes]:
@@ -151,17 +169,14 @@ def _checked(dump: Dump) -> dict[str, bytes]:
         elif kind.type == "preference":
             content = {**plain.pair, **given}
         else:
-            name = "finding" if kind.type == "learning" else kind.text
-            content = {name: given.pop(kind.text, None), **given}
-        row = {"id": _name(str(record["id"]), _ID_CHARACTERS), "session_id": session,
-               "timestamp": record.get("timestamp"), "type": plain.type, "content": content,
-               "importance": plain.base, "decay_factor": plain.factor,
-               "tags": [str(tag) for tag in tags],
-               "references": [_name(one, _ID_CHARACTERS) for one in plain.references],
-               }  # fmt: skip
+            content = {plain.type: given.pop(kind.text, None), **given}
+        row = {**plain.head, "id": _name(str(record["id"])), "session_id": session,
+               "type": plain.type, "content": content, "importance": plain.base,
+               "decay_factor": plain.factor, "tags": [str(tag) for tag in tags],
+               "references": [_name(one) for one in plain.references]}  # fmt: skip
         rows.append({**row, "checksum": next(source.checksums(row))})
-    marks = [{"id": _name(mark["id"], _ID_CHARACTERS), "timestamp": mark.get("at"),
-              "reason": mark.get("reason")} for mark in dump.tombstones]  # fmt: skip
+    marks = [{"id": _name(mark["id"]), "timestamp": mark.get("at"), "reason": mark.get("reason")}
+             for mark in dump.tombstones]  # fmt: skip
     top = f"sessions/{session}"
     found = {f"{top}/{source.MEMORY}": _lines(rows), f"{top}/{source.TOMBSTONES}": _lines(marks)}
     counts = Counter(f"{row['type']}s" for row in rows)
@@ -176,7 +191,7 @@ def _checked(dump: Dump) -> dict[str, bytes]:
     return {**found, f"{top}/{source.METADATA}": _lines([metadata])}
 
 
-def _name(name: str, size: int) -> str:
+def _name(name: str, size: int = _ID_CHARACTERS) -> str:
     plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return plain if len(plain) <= size else f"{plain[: size - 9]}_{digest}"
