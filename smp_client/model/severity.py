@@ -11,7 +11,6 @@ from __future__ import annotations
 SEVERITIES = ("critical", "high", "medium", "low", "info")  # the worst first
 _SYNONYMS = {"important": "high", "minor": "low"}
 WORDS = (*SEVERITIES, *_SYNONYMS)  # that a finding may have
-IN_WORDS = "critical, high (or important), medium, low (or minor) or info"
 
 
 def rank(severity: object) -> int:
