@@ -196,8 +196,9 @@ def _around(desk: Desk, record: Record, count: int, room: int) -> str:
     if record.type != "turn":
         last = _asked(desk, record.session, 1, types=["turn"], until=record.timestamp)
     number = last[0].data.get("turn", 0) if last else 0
-    wanted = {"field": "turn", "operator": "between", "value": [number - count, number + count]}
-    turns = _asked(desk, record.session, 2 * count + 1, wanted, types=["turn"])
+    places = [*range(number - count, number + count + 1)]
+    wanted = {"field": "turn", "operator": "in", "value": places}
+    turns = _asked(desk, record.session, len(places), wanted, types=["turn"])
     text = ""
     for said in [line(one) for one in reversed(turns) if one.id != record.id]:
         if len(f"{text}\n{said}".encode()) > room - 20:
