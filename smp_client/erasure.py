@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 from .change.restore import delete, delete_everywhere, deleted, restore, restore_batch
-from .change.select import Meant, selection
+from .change.select import Selection
 from .model.outcome import Outcome
 from .passes.purge import purge, purge_now
 from .privacy.anonymise import Mask, anonymize
@@ -33,19 +33,19 @@ class Privacy:
 
     def delete(
         self, session: str, id: str | Sequence[str] | None = None, *,
-        reason: str, deleted_by: str = "user", dry_run: bool = False, **meant: Unpack[Meant],
+        reason: str, deleted_by: str = "user", dry_run: bool = False, **meant: Any,
     ) -> Outcome:  # fmt: skip
-        """Delete memories, all or none: those with these ids, or all that meet every condition.
+        """Delete memories, all or none: those with these ids, or all that meet every condition:
+        `topic`, `agent`, `since`, `until`, `types`, `tags`, `text`.
 
         Until their deadline `restore` brings them back.
         """
-        chosen = selection(id, **meant)
+        chosen = Selection(id, **meant)
         return delete(self.memory, session, chosen, reason=reason, by=deleted_by, dry_run=dry_run)
 
     def delete_everywhere(
-        self, *, reason: str, deleted_by: str = "user", dry_run: bool = False,
-        **meant: Unpack[Meant],
-    ) -> Outcome:  # fmt: skip
+        self, *, reason: str, deleted_by: str = "user", dry_run: bool = False, **meant: Any
+    ) -> Outcome:
         """Delete in `global` and in every session, archived or not, under one batch."""
-        chosen = selection(None, **meant)
+        chosen = Selection(**meant)
         return delete_everywhere(self.memory, chosen, reason=reason, by=deleted_by, dry_run=dry_run)

@@ -7,7 +7,7 @@ does it, which is imported late: a program that only writes loads nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .ask import questions
 from .ask.argument import shown
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from .ask.priorities import View
     from .change.holdings import Holding
     from .change.references import Reference
-    from .change.restore import Deleted
-    from .change.select import Meant
     from .memory import Memory
     from .model.outcome import Outcome
     from .passes.check import Complaint
@@ -155,7 +153,7 @@ class RecordFiles(Writer):
 
     def delete(
         self, id: str | Sequence[str] | None = None, *, reason: str, deleted_by: str = "user",
-        dry_run: bool = False, **meant: Unpack[Meant],
+        dry_run: bool = False, **meant: Any,
     ) -> Outcome:  # fmt: skip
         """Delete memories, all or none: those with these ids, or all that meet every condition.
 
@@ -165,8 +163,11 @@ class RecordFiles(Writer):
             self.scope.name, id, reason=reason, deleted_by=deleted_by, dry_run=dry_run, **meant
         )
 
-    def deleted(self) -> list[Deleted]:
-        """Return the memories that were deleted or anonymised and can still be restored."""
+    def deleted(self) -> list[Holding]:
+        """Return the memories that were deleted or anonymised and can still be restored.
+
+        The `facts` of each say `at`, `by`, `why`, `until` and `batch`.
+        """
         return self.memory.privacy.deleted(self.scope.name)
 
     def restore(self, memory_id: str, *, by: str = "user") -> Record:

@@ -66,6 +66,11 @@ class Holding:
         return not is_record_file(self.file)
 
     @property
+    def batch(self) -> str:
+        """Return the name that all memories deleted, or anonymised, together have."""
+        return str(self.facts.get("batch", ""))
+
+    @property
     def where(self) -> str:
         """Return the file or bundle below the root that holds its bytes."""
         directory = GLOBAL if self.session == GLOBAL else f"{ACTIVE}/{self.session}"

@@ -39,45 +39,40 @@ class Reference(NamedTuple):
     id: str
     relation: str  # such as `refers to`, `comes from` or `resolves`; the end of a relationship
     state: str  # here, deleted, purged, evicted by compaction, or unknown
-    at: str | None = None  # since when, where it is not here
     is_inward: bool = False  # it is the other one that, say, resolves this one
 
 
 def references(files: RecordFiles, memory_id: str) -> list[Reference]:
     """Return the references of a memory, in the order in which they stand. It is no access."""
-    record = files.get(memory_id, count_access=False)
-    tree, name = files.scope.tree, files.scope.name
+    record, own = files.get(memory_id, count_access=False), files.scope.name
+    found = [*_targets(record.data)]
 
-    def question(view: View) -> tuple[list[tuple[str, str, bool]], set[str]]:
-        asked = view.index.connection.execute
-        found = [*_targets(record.data)]
-        for (data,) in asked(_STATED, (name, memory_id)):
-            stated = json.loads(data)
-            source, target = str(stated.get("source")), str(stated.get("target"))
-            relation = str(stated.get("relationship", "relates to"))
-            if memory_id in (source, target):
-                is_inward = source != memory_id
-                found.append((source if is_inward else target, relation, is_inward))
-        known = "SELECT 1 FROM memories WHERE scope = ? AND id = ?"
-        return found, {target for target, *_ in found if asked(known, (name, target)).fetchone()}
+    def question(view: View) -> list[tuple[str]]:
+        return view.index.connection.execute(_STATED, (own, memory_id)).fetchall()
 
-    found, here = files._asker().ask(question)
-    missing = {target for target, *_ in found} - here
-    known: dict[str, tuple[str, str | None]] = dict.fromkeys(here, (HERE, None))
-    known |= states(tree, name, missing)
-    for target in missing:
-        # Of another session, or of `global`.
-        full = target if "/" in target else f"{GLOBAL}/{target}"
-        if is_memory_name(full):
-            session, other = split_name(full, name)
-            try:
-                files.memory.get(full, count_access=False)
-                known[target] = (HERE, None)
-            except SMPError:
-                if state := states(tree, session, [other]).get(other):
-                    known[target] = state
-    return [Reference(target, relation, *known.get(target, (UNKNOWN, None)), inward)
-            for target, relation, inward in dict.fromkeys(found)]  # fmt: skip
+    for (data,) in files._asker().ask(question):
+        stated = json.loads(data)
+        source, target = str(stated.get("source")), str(stated.get("target"))
+        relation = str(stated.get("relationship", "relates to"))
+        if memory_id in (source, target):
+            is_inward = source != memory_id
+            found.append((source if is_inward else target, relation, is_inward))
+    return [Reference(target, relation, _state(files, target), is_inward)
+            for target, relation, is_inward in dict.fromkeys(found)]  # fmt: skip
+
+
+def _state(files: RecordFiles, name: str) -> str:
+    """Return the state of a memory of this scope, of `global` or, as `SESSION/ID`, of any."""
+    own, tree = files.scope.name, files.scope.tree
+    places = [name] if "/" in name else [f"{own}/{name}", f"{GLOBAL}/{name}"]
+    for place in filter(is_memory_name, places):
+        with suppress(SMPError):
+            found = files.memory.get(place, count_access=False)
+            return EVICTED if EVICTED in found.marks else HERE
+        session, memory_id = split_name(place, own)
+        if known := states(tree, session, [memory_id]).get(memory_id):
+            return known[0]
+    return UNKNOWN
 
 
 def _targets(value: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:

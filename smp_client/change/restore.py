@@ -8,11 +8,10 @@ and a turn at its number. Evicted memories, and the undo of an anonymisation, co
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..disk import audit
 from ..disk.bundle import BundleKind, Manifest, manifests
@@ -38,24 +37,6 @@ _EVICTED: tuple[Place, ...] = ("evicted",)
 # Facts of a holding that are of its bundle, or of the deletion.
 _OF_BUNDLE = ("at", "by", "why", "until", "batch", "place", "from", "replaced_by")
 _MAY_BE_BACK = "smp restore --list shows what can be restored; other memories may be back already."
-
-
-@dataclass(frozen=True)
-class Deleted:
-    """A memory that can be restored, or that was anonymised."""
-
-    id: str
-    type: str
-    session: str
-    timestamp: str | None
-    deleted_at: str
-    deleted_by: str
-    reason: str
-    recovery_deadline: str
-    batch: str = ""  # all memories that were deleted together have the same
-    file: str = ""
-    place: str = ""  # where it was: `evicted` for a memory that compaction had evicted
-    action: str = "delete"
 
 
 def new_batch(memory: Memory) -> str:
@@ -85,7 +66,6 @@ def delete(
     batch: str = "",
 ) -> Outcome:  # fmt: skip
     """Delete the memories of a session that are meant, all or none, under one batch."""
-    selection.check()
     memory.require()
     batch, days = batch or new_batch(memory), memory.options.retention.deleted_days
     head = manifest_of(memory, "deleted", name, reason, by, batch, days=days)
@@ -122,35 +102,60 @@ def delete_everywhere(
     """Delete in `global` and every session, under one batch. One that fails stops no other."""
     if selection.ids is not None:
         raise Invalid(["ids are given in every session anew: say in which one, or give conditions"])
-    selection.check()
     memory.require()
-    whole = Outcome(dry_run=dry_run, batch=new_batch(memory))
-    manifest_of(memory, "deleted", GLOBAL, reason, by)
-    how = {"reason": reason, "by": by, "batch": whole.batch}
-    for name in names(memory):
+    batch = new_batch(memory)
+    manifest_of(memory, "deleted", GLOBAL, reason, by)  # raises before any session is touched
+    how: Any = {"reason": reason, "by": by, "batch": batch, "dry_run": dry_run}
+    return _in_each(names(memory), lambda name: delete(memory, name, selection, **how), how)
+
+
+def restore_batch(
+    memory: Memory, batch: str, *, by: str = "user", dry_run: bool = False
+) -> Outcome:
+    """Restore a batch in every session that it is of. A session that fails stops no other."""
+    sessions = [*sessions_with(memory, batch)] if batch.strip() else []
+    if not sessions:
+        raise MemoryNotFound(f"Nothing was deleted under the batch {batch!r}.", advice=_MAY_BE_BACK)
+    how: Any = {"batch": batch, "by": by, "dry_run": dry_run}
+    return _in_each(sessions, lambda name: restore(memory, name, **how), how)
+
+
+def _in_each(
+    sessions: Sequence[str], act: Callable[[str], Outcome], how: Mapping[str, Any]
+) -> Outcome:
+    whole = Outcome(dry_run=how["dry_run"], batch=how["batch"])
+    for name in sessions:
         try:
-            whole.add(delete(memory, name, selection, **how, dry_run=dry_run))
+            whole.add(act(name))
         except SessionNotFound:
             continue  # it went meanwhile
         except (SMPError, OSError) as error:
+            if len(sessions) == 1:
+                raise
             whole.problems.append(f"{name}: {error}")
     return whole
 
 
-def deleted(memory: Memory, name: str) -> list[Deleted]:
+def sessions_with(memory: Memory, batch: str) -> Iterable[str]:
+    """Yield the sessions, and `global`, of which something was deleted under this batch."""
+    for name in memory.tree.directories(DELETED):
+        if name == GLOBAL or is_session_id(name):
+            found = manifests(memory.tree, f"{DELETED}/{name}")
+            if any(manifest.batch == batch for _, manifest in found):
+                yield name
+
+
+def deleted(memory: Memory, name: str) -> list[Holding]:
     """Return the memories of a session that can be restored, those deleted first before others."""
-    listed: list[Deleted] = []
+    found = [one for one in _taken(memory, name, []) if one.id]
+    return sorted(found, key=lambda one: str(one.facts["at"]))
+
+
+def _taken(memory: Memory, name: str, problems: list[str]) -> list[Holding]:
+    """Return the memories that were deleted, or anonymised, and not with their whole session."""
     with memory._scope(name).answering("listing the deleted memories"):
-        found = sorted(manifests(memory.tree, f"{DELETED}/{name}"), key=lambda one: one[1].at)
-    for path, head in found:
-        action = "anonymize" if head.kind == "undo" else "delete"
-        made = (head.at, head.by, head.why, head.until or "", head.batch)
-        for item in head.items if not path.endswith(f"/{BACKUP}") else ():
-            if item.id:
-                place = str(item.facts.get("place", ""))
-                known = (item.id, type_of(item.type), name, item.timestamp)
-                listed.append(Deleted(*known, *made, item.file, place, action))
-    return listed
+        found = [*holdings(memory, name, ("deleted", "undo"), problems)]
+    return [one for one in found if not one.container.endswith(f"/{BACKUP}")]
 
 
 def restore(
@@ -192,10 +197,8 @@ def _restorable(
 ) -> list[Holding]:
     """Return the deleted memories that are meant, the newest of each."""
     problems: list[str] = []
-    held = [one for one in holdings(memory, name, ("deleted", "undo"), problems)
-            if not one.container.endswith(f"/{BACKUP}")
-            and (batch is None or one.facts["batch"] == batch)
-            and (ids is None or one.id in ids or agent_of(one) in ids)]  # fmt: skip
+    held = [one for one in _taken(memory, name, problems) if batch is None or one.batch == batch]
+    held = [one for one in held if ids is None or one.id in ids or agent_of(one) in ids]
     found: dict[tuple[str, ...], Holding] = {}
     for one in sorted(held, key=lambda one: str(one.facts["at"]), reverse=True):
         key = (one.file, one.id, str(one.facts.get("from", "")), "" if one.id else one.hash)
@@ -223,33 +226,6 @@ def _return(memory: Memory, one: Holding) -> list[Change]:
     old = str(replaced) if replaced else None
     return [Change(one.file, one.id, old, one.raw, one.behind, home, facts),
             Change(one.file, one.id, one.hash, None, container=one.container)]  # fmt: skip
-
-
-def restore_batch(
-    memory: Memory, batch: str, *, by: str = "user", dry_run: bool = False
-) -> Outcome:
-    """Restore a batch in every session that it is of. A session that fails stops no other."""
-    sessions = [*sessions_with(memory, batch)] if batch.strip() else []
-    if not sessions:
-        raise MemoryNotFound(f"Nothing was deleted under the batch {batch!r}.", advice=_MAY_BE_BACK)
-    outcome = Outcome(batch=batch, dry_run=dry_run)
-    for name in sessions:
-        try:
-            outcome.add(restore(memory, name, batch=batch, by=by, dry_run=dry_run))
-        except (SMPError, OSError) as error:
-            if len(sessions) == 1:
-                raise
-            outcome.problems.append(f"{name}: {error}")
-    return outcome
-
-
-def sessions_with(memory: Memory, batch: str) -> Iterable[str]:
-    """Yield the sessions, and `global`, of which something was deleted under this batch."""
-    for name in memory.tree.directories(DELETED):
-        if name == GLOBAL or is_session_id(name):
-            found = manifests(memory.tree, f"{DELETED}/{name}")
-            if any(manifest.batch == batch for _, manifest in found):
-                yield name
 
 
 def _require(memory: Memory, name: str) -> None:
@@ -303,8 +279,7 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> 
         summaries: set[str] = set()
         for one in (one for one in chosen if one.file == file):
             value, summary = standing.get(one.id), str(one.facts.get("summary"))
-            there = standing.get(summary, {})
-            if there and summary_hash(there) == one.facts.get("summary_hash"):
+            if summary_hash(standing.get(summary, {})) == one.facts.get("summary_hash", ""):
                 summaries.add(summary)
             is_in_file = value is not None and hash_of(value) == one.hash
             if one.id in back or not (value is None or is_in_file or one.id in summaries):
@@ -316,15 +291,13 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> 
             if not is_in_file:
                 old = None if value is None else hash_of(value)
                 changes.append(Change(file, one.id, old, one.raw, one.behind))
-        changes += [
-            Change(file, name, hash_of(standing[name]), None) for name in summaries - back.keys()
-        ]
+        for name in summaries - back.keys():
+            changes.append(Change(file, name, hash_of(standing[name]), None))
         if back:
             kinds = tuple(type_of(one.type) for one in back.values())
             size = -sum(len(one.raw) for one in back.values())
-            about, reason = tuple(back), f"back into {file}"
-            action = Action(session.id, "bring_back", about, reason, size, kinds=kinds)
-            outcome.actions.append(action)
+            about = (session.id, "bring_back", tuple(back), f"back into {file}", size)
+            outcome.actions.append(Action(*about, kinds=kinds))
     if not dry_run:
         request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back")
         kept = apply(session.scope, request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from ..ask.argument import When
 from ..ask.engine import is_about, keys_of
@@ -30,39 +30,25 @@ if TYPE_CHECKING:
 _BOOKKEEPING = ("decay", "imported", "imported_id")  # fields whose values nobody chose
 
 
-class Meant(TypedDict, total=False):
-    """The conditions of a deletion, as its caller names them."""
-
-    topic: str | None
-    agent: str | None
-    since: When | None
-    until: When | None
-    types: str | Sequence[str]
-    tags: str | Sequence[str]
-    text: str | None
-
-
 @dataclass(frozen=True)
 class Selection:
-    """Either ids, or conditions that must all hold; of several types or tags, one is enough."""
+    """Either ids, or conditions that must all hold; of several types or tags, one is enough.
 
-    ids: tuple[str, ...] | None = None
+    Raises Invalid where it could mean more than its author knows.
+    """
+
+    ids: str | Sequence[str] | None = None
     topic: str | None = None
     agent: str | None = None
     since: When | None = None
     until: When | None = None
-    types: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
+    types: str | Sequence[str] = ()
+    tags: str | Sequence[str] = ()
     text: str | None = None
 
-    @property
-    def asks_index(self) -> bool:
-        """Return whether a condition is one that the index answers."""
-        given = (self.topic, self.agent, self.since, self.until)
-        return bool(self.types or self.tags) or any(value is not None for value in given)
-
-    def check(self) -> None:
-        """Raise Invalid where the selection could mean more than its author knows."""
+    def __post_init__(self) -> None:
+        for name in ("types", "tags", *(["ids"] if self.ids is not None else [])):
+            object.__setattr__(self, name, several(getattr(self, name)))
         texts = [("topic", self.topic), ("agent", self.agent), ("text", self.text)]
         problems = [f"{name!r} must be a text that is not empty"
                     for name, text in [*texts, *(("tag", tag) for tag in self.tags)]
@@ -74,13 +60,11 @@ class Selection:
         for memory_id in self.ids or ():
             check_memory_id(memory_id)
 
-
-def selection(ids: str | Sequence[str] | None, **meant: Unpack[Meant]) -> Selection:
-    """Return the selection of these ids or conditions."""
-    types, tags = several(meant.get("types", ())), several(meant.get("tags", ()))
-    when = meant.get("since"), meant.get("until")
-    about = meant.get("topic"), meant.get("agent"), *when, types, tags, meant.get("text")
-    return Selection(None if ids is None else several(ids), *about)
+    @property
+    def asks_index(self) -> bool:
+        """Return whether a condition is one that the index answers."""
+        given = (self.topic, self.agent, self.since, self.until)
+        return bool(self.types or self.tags) or any(value is not None for value in given)
 
 
 def several(given: str | Iterable[str]) -> tuple[str, ...]:
@@ -139,9 +123,8 @@ def _described(
             "types": selection.types, "tags": selection.tags, "since": selection.since,
             "until": selection.until, "agents": selection.agent,
         }  # fmt: skip
-        options: Any = {name: value for name, value in said.items() if value not in (None, (), [])}
-        want = wanted(view.now, view.policy, options)
-        topic = selection.topic
+        options: Any = {name: value for name, value in said.items() if value not in (None, ())}
+        want, topic = wanted(view.now, view.policy, options), selection.topic
         return keys_of(view, want if topic is None else want.also(is_about(view, topic)))
 
     scopes = [name] if name == GLOBAL else [name, archived_scope(name)]

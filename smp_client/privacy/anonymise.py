@@ -219,7 +219,7 @@ def anonymize(
             crossed = f"{session}: {{}} was changed meanwhile, and stays."
             outcome.problems += [crossed.format(one) for one in kept]
     if now:  # also the originals of earlier runs
-        undo = {one.batch for one in deleted(memory, session) if one.action == "anonymize"}
+        undo = {one.batch for one in deleted(memory, session) if one.place == "undo"}
         for one in sorted(undo):
             outcome.problems += memory.privacy.purge_now(session, batch=one, by=by).problems
         outcome.batch = ""

@@ -90,8 +90,7 @@ def _selected(memory: Memory, given: Mapping[str, Any]) -> Wanted | None:
 
     if not given:
         return None
-    selection = Selection(None, **given)
-    selection.check()
+    selection = Selection(**given)
     known: dict[str, set[tuple[str, str]]] = {}
 
     def is_wanted(entry: Mapping[str, Any]) -> bool:

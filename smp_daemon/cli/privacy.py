@@ -89,27 +89,29 @@ def restore(call: Call) -> None:
 
 def _print_restorable(call: Call, memory: Memory) -> None:
     """List the deleted sessions, and the memories that were deleted or anonymised one by one."""
-    from smp_client.change.holdings import holdings
     from smp_client.model.layout import is_session_id
+    from smp_client.model.record import type_of
 
     found: list[dict[str, Any]] = [
         {"session": one.session, "id": None, "type": "session", "deleted_at": one.at,
          "deleted_by": one.by, "reason": one.reason, "recovery_deadline": one.until}
         for one in memory.deleted_sessions()
     ]  # fmt: skip
-    outcome = Outcome()
     for name in memory.tree.directories(DELETED):
         if name == GLOBAL or is_session_id(name):
-            held = holdings(memory, name, ("deleted", "undo"), outcome.problems)
-            texts = {(one.facts["batch"], one.id): out.held_text(one) for one in held}
-            found += [{**asdict(one), "text": texts.get((one.batch, one.id))}
-                      for one in memory.privacy.deleted(name)]  # fmt: skip
+            for one in memory.privacy.deleted(name):
+                facts = one.facts
+                found.append({
+                    "session": name, "id": one.id, "type": type_of(one.type), "batch": one.batch,
+                    "deleted_at": facts["at"], "deleted_by": facts["by"], "reason": facts["why"],
+                    "recovery_deadline": facts["until"], "text": out.held_text(one),
+                })  # fmt: skip
     if call.session:
         session = find_id(memory, call.session, *KEPT, DELETED)
         found = [one for one in found if one["session"] == session]
     columns = "session id@ type? recovery_deadline batch deleted_at? deleted_by? reason? text"
     nothing = "There is nothing to restore."
-    call.finish(outcome, body=lambda: call.table(columns, found, nothing), restorable=found)
+    call.finish(Outcome(), body=lambda: call.table(columns, found, nothing), restorable=found)
 
 
 @command(

@@ -94,7 +94,7 @@ def forget(desk: Desk, given: Given) -> Answer:
         batches.append({"ids": [f"{session}/{one}" for one in done.ids]})
         if not given["dry_run"]:
             gone = [one for one in desk.memory.privacy.deleted(session) if one.batch == done.batch]
-            until = min((one.recovery_deadline for one in gone), default="")
+            until = min((str(one.facts["until"]) for one in gone), default="")
             batches[-1] |= {"batch": done.batch, "restorable_until": until}
         problems += done.problems
     data: dict[str, Any] = {"deleted": batches, "dry_run": given["dry_run"]}

@@ -131,7 +131,7 @@ def test_a_mark_deletes_once(memory: Memory, tmp_path: Path) -> None:
     write_lines(source, [*SINGLE, mark])
     assert memory.exchange.import_(source).counts["deleted"] == 1
     (gone,) = memory.session("s1").deleted()
-    assert (gone.id, gone.reason) == ("turn-1", "private")
+    assert (gone.id, gone.facts["why"]) == ("turn-1", "private")
     assert memory.exchange.import_(source).counts["added"] == 0
     memory.session("s1").restore("turn-1")
     assert memory.exchange.import_(source).counts["deleted"] == 0
@@ -192,7 +192,7 @@ def test_jsonl_checked(memory: Memory, tmp_path: Path) -> None:
     assert session.metadata()["decay_config"] == decay
     write_lines(folder / "tombstones.jsonl", [{**mark, "id": "mem_001"}])
     assert memory.exchange.import_(tmp_path / "memory").counts["deleted"] == 1
-    assert session.deleted()[0].reason == "asked"
+    assert session.deleted()[0].facts["why"] == "asked"
 
 
 @pytest.mark.parametrize("form", [

@@ -63,8 +63,8 @@ def test_old_memories_are_deleted_in_one_go_and_can_be_restored(memory: Memory) 
     assert {record.id for record in session.records("finding")} == {"FIND-002", "FIND-003"}
     deleted = session.deleted()
     assert {item.id for item in deleted} == {"turn-1", "turn-2", "FIND-001"}
-    assert {item.deleted_by for item in deleted} == {"smp"}
-    assert all("older than 90 days, the retention of turn" in item.reason for item in deleted)
+    assert {item.facts["by"] for item in deleted} == {"smp"}
+    assert all("older than 90 days, the retention of turn" in item.facts["why"] for item in deleted)
     assert session.restore("turn-1").text == "said 200 days ago"
     assert [action.about for action in retain(session).actions] == [("turn-1",)]
 
@@ -79,5 +79,5 @@ def test_how_long_deleted_memories_are_kept_is_configured(memory: Memory) -> Non
     memory.session("a").delete("turn-3", reason="r")
     briefly = memory.with_options(retention=RetentionPolicy(deleted_days=2.5))
     briefly.session("a").delete("FIND-003", reason="r")
-    deadlines = {item.id: item.recovery_deadline for item in memory.session("a").deleted()}
+    deadlines = {item.id: item.facts["until"] for item in memory.session("a").deleted()}
     assert deadlines == {"turn-3": "2026-07-01T12:00:00Z", "FIND-003": "2026-06-04T00:00:00Z"}
