@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -33,7 +32,7 @@ GROUPS = {
         "context": ("search", "Print what an agent should know, as Markdown for its prompt."),
         "add": ("write", "Write a memory into SESSION and print its id."),
         "search": ("search", "Find the memories that match a text best."),
-        "show": ("show", "Show a session in short, or memories of it whole."),
+        "show": ("search", "Show a session in short, or memories of it whole."),
         "resolve": ("write", "Close findings of SESSION and say how they were resolved."),
         "update": ("write", "Change the text or other fields of memories of SESSION."),
         "supersede": ("write", "Say that OLD no longer holds, because NEW of SESSION does."),
@@ -42,7 +41,7 @@ GROUPS = {
         "unpin": ("write", "Let pinned memories of SESSION decay again."),
         "timeline": ("search", "List memories in the order of time."),
         "topics": ("search", "List the topics of SESSION, or of everything."),
-        "stats": ("search", "Count the memories by kind, project, agent and month."),
+        "stats": ("search", "Count the memories by kind, session, agent and month."),
     },
     "Look after": {
         "sessions": ("upkeep", "List the sessions, the one that was used last first."),
@@ -112,29 +111,22 @@ def smp() -> None:
 
 def main() -> None:
     """Run the command; print an error as one sentence, without secrets, and exit with its code."""
-    with ExitStack() as streams:
-        for number in range(3):
-            try:
-                os.fstat(number)
-            except OSError:  # closed: the next file would get its number, and messages go into it
-                streams.enter_context(Path(os.devnull).open("r+b", buffering=0))
-        with suppress(AttributeError, OSError, ValueError):
-            # With a buffer, which PYTHONUNBUFFERED takes away, no part of a write passes for all.
-            how: Any = {"encoding": sys.stdout.encoding, "errors": "backslashreplace"}
-            sys.stdout = os.fdopen(sys.stdout.fileno(), "w", closefd=False, **how)
-        code: object
-        try:
-            is_coloured = False if os.environ.get("NO_COLOR") else None
-            code = smp.main(prog_name="smp", standalone_mode=False, color=is_coloured)
-        except click.Abort:
-            click.echo("Aborted!", err=True)
-            code = EXIT_ERROR
-        except BrokenPipeError:  # nobody reads the rest, as in `smp search | head -1`
-            sys.stdout = None
-            code = EXIT_ERROR
-        except Exception as error:
-            code = _report(error)
-        sys.exit(code if isinstance(code, int) else 0)
+    with suppress(AttributeError, OSError, ValueError):
+        # With a buffer, which PYTHONUNBUFFERED takes away, no part of a write passes for all.
+        how: Any = {"encoding": sys.stdout.encoding, "errors": "backslashreplace"}
+        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", closefd=False, **how)
+    code: object
+    try:
+        code = smp.main(prog_name="smp", standalone_mode=False)
+    except click.Abort:
+        click.echo("Aborted!", err=True)
+        code = EXIT_ERROR
+    except BrokenPipeError:  # nobody reads the rest, as in `smp search | head -1`
+        sys.stdout = None
+        code = EXIT_ERROR
+    except Exception as error:
+        code = _report(error)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _report(error: Exception) -> int:

@@ -199,40 +199,24 @@ def find_scope(memory: Memory, name: str) -> GlobalMemory | Session:
     return memory.everywhere if name == GLOBAL else memory.session(name)
 
 
-def _completing(names: Callable[[Memory, str | None], Sequence[str]]) -> dict[str, Any]:
-    """Return the shell completion of a value by names of the typed session, or of all."""
-
-    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        from smp_client import Memory
-
-        with suppress(Exception):  # an error would be printed into the line that is being typed
-            # While an option is typed, click has not named the arguments yet.
-            session = ctx.params.get("session") or next(iter(ctx.args), None)
-            found = names(Memory(ctx.params.get("root")), session)
-            return [name for name in found if name.startswith(incomplete)
-                    and _PLAIN.fullmatch(name)][:_COMPLETIONS]  # fmt: skip
-        return []
-
-    return {"shell_complete": complete}
-
-
-def _sessions(memory: Memory, _session: str | None) -> list[str]:
+def _complete_session(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the sessions, wherever they are, whose ids begin so."""
+    from smp_client import Memory
     from smp_client.session_name import sessions_in
 
-    ids = {name for place in (ACTIVE, ARCHIVED, DELETED) for name in sessions_in(memory, place)}
-    return [*sorted(ids), LATEST, GLOBAL]
-
-
-def _ids(memory: Memory, session: str | None) -> list[str]:
-    asked = find_scope(memory, session) if session else memory
-    counts = {"function": "count", "by": "id", "name": "ids"}
-    return sorted(asked.query({"aggregations": [counts], "limit": 0}).aggregations["ids"])
+    with suppress(Exception):  # an error would be printed into the line that is being typed
+        memory, places = Memory(ctx.params.get("root")), (ACTIVE, ARCHIVED, DELETED)
+        ids = {name for place in places for name in sessions_in(memory, place)}
+        return [name for name in [*sorted(ids), LATEST, GLOBAL] if name.startswith(incomplete)
+                and _PLAIN.fullmatch(name)][:_COMPLETIONS]  # fmt: skip
+    return []
 
 
 # The types of values, by the names that they have in the help.
 _VALUES: dict[str, dict[str, Any]] = {
-    "SESSION": _completing(_sessions),
-    **dict.fromkeys(("ID", "OLD", "NEW"), _completing(_ids)),
+    "SESSION": {"shell_complete": _complete_session},
     "TYPE": {"type": click.Choice(TYPES)},
     "KIND": {"type": click.Choice(TYPES[:-1])},
     "SHELL": {"type": click.Choice(["bash", "zsh", "fish"])},

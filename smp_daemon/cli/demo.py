@@ -19,11 +19,9 @@ STORY = """
 13 | kickoff | preference | mia | Short answers, in British English | confidence=explicit
 13 | kickoff | decision | claude | Keep bookings in SQLite | tags=database | rationale=No server
 12 | kickoff | finding | claude | Nobody backs the bookings up | tags=database | severity=high
-9 | login | decision | claude | Log in with a link by e-mail, without passwords | tags=login
 8 | login | finding | codex | A login link works twice | tags=login | severity=critical
 5 | storage | turn | mia | Two ticket offices write at once now, and SQLite says it is locked.
 5 | storage | decision | claude | Move bookings to PostgreSQL | rationale=Two offices write at once
-2 | payment | decision | claude | Take cards on a page that the bank hosts | tags=payment
 1 | payment | turn | mia | Ada Muster called from 555-0100: her refund is missing.
 1 | payment | finding | claude | Refunds are booked twice | tags=payment | severity=critical
 """
@@ -59,18 +57,13 @@ def demo(call: Call) -> None:
     os.environ["SMP_ROOT"] = str(place)
     click.echo(f"$ export SMP_ROOT={shlex.quote(str(place))}")
     for says, line in TOUR:
-        click.secho(f"\n# {says}" if says else "", bold=True)
-        click.secho(f"$ {line}", fg="green")
+        click.echo(f"\n# {says}\n$ {line}" if says else f"\n$ {line}")
         try:  # in this process, with its real output
             smp.main(shlex.split(line)[1:], prog_name="smp", standalone_mode=False)
         except SystemExit as ended:
             if ended.code:
                 raise
-    click.echo(
-        f"\nThe tree is {place}: plain files, look into them."
-        "\nTo go on, run the export above, and then for example:"
-        "\n  smp timeline storage\n  smp show --all-about muster\n  smp run"
-    )
+    click.echo(f"\nThe tree is {place}: plain files, look into them.")
 
 
 def tell_story(root: Path, now: datetime) -> None:

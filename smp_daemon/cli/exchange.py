@@ -36,13 +36,10 @@ _STANDARD = "-"  # stdin, or stdout
 def export(call: Call) -> None:
     """Write sessions, or everything, into one file; smp import takes it in again.
 
-    SESSION may be archived, or global for what holds everywhere. With conditions, only memories
-    that meet them all. The file holds all that the sessions hold, so keep it as safe as they are.
-    With --layout it is a folder that other programs read: jsonl, a file per session;
-    jsonl-per-kind, a file per kind; jsonl-checked, a log with checksums.
+    SESSION may be archived, or global for what holds everywhere. With conditions, which must all
+    hold, only these memories. Keep the file as safe as the sessions are.
 
     \b
-    smp export latest -o session.md
     smp export latest --type decision --since "last 7 days" -o decisions.yaml
     """
     given, layout, anonymous = call.given(CONDITIONS), call.layout, call.anonymize
@@ -112,15 +109,12 @@ def _selected(memory: Memory, given: Mapping[str, Any]) -> Wanted | None:
     "--purged  Also memories that were purged here; else they stay away.",
 )
 def import_(call: Call) -> None:
-    """Take in an export, other layouts or conversation logs.
+    """Take in an export, other layouts or conversation logs; it may be repeated.
 
-    PATH may be a project; - is an export on stdin. A memory that is in the tree stays as it is, so
-    an import may be repeated, also after it was cut off. Same id and other content: ours stays and
-    the id is listed. A line that cannot be read is reported, and the rest is taken in. Secrets are
-    redacted.
+    PATH may be a project; - is an export on stdin. A line that cannot be read is reported, and the
+    rest is taken in.
 
     \b
-    smp import session.md --dry-run
     smp import ~/shop --migrate
     """
     from smp_client import Memory
@@ -139,15 +133,13 @@ def import_(call: Call) -> None:
     if not call.json:
         for one in layouts:
             out.tell(f"found {one.layout} ({out.listed(one.files, 3)})")
-    with out.progress("entries read:") as advance:
-        how |= {"advance": advance}
-        if call.verify:
-            done = memory.exchange.verify(layouts)
-        elif call.migrate:
-            done = memory.exchange.migrate(layouts, **how)
-        else:
-            source = layouts or sys.stdin.buffer
-            done = memory.exchange.import_(source, **how, dry_run=call.dry_run)
+    if call.verify:
+        done = memory.exchange.verify(layouts)
+    elif call.migrate:
+        done = memory.exchange.migrate(layouts, **how)
+    else:
+        source = layouts or sys.stdin.buffer
+        done = memory.exchange.import_(source, **how, dry_run=call.dry_run)
     found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files}
              for one in layouts]  # fmt: skip
     call.finish(done, nothing="There is nothing to import.", found=found)

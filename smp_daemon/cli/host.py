@@ -137,38 +137,23 @@ def show(call: Call) -> None:
 
 @command("[FILE] --json", group=config)
 def check(call: Call) -> None:
-    """Name everything that is wrong with FILE.
-
-    Without it, with the file that is found. Exits 5 where something is.
-    """
-    from ..config.file import BadConfiguration, load
+    """Name everything that is wrong with FILE, or with the file that is found; then exit 5."""
+    from ..config.file import load
     from ..config.settings import SETTINGS
-    from . import EXIT_BY_CODE
 
-    try:
-        loaded = load(call.file)
-    except BadConfiguration as error:
-        if not call.json:
-            raise
-        problems = [{"key": key or None, "problem": says} for key, says in error.problems.items()]
-        out.print_json({"file": str(error.file), "ok": False, "problems": problems})
-        sys.exit(EXIT_BY_CODE[error.code])
+    loaded = load(call.file)
     given = f"{len(loaded.given)} of {len(SETTINGS)} settings are given in it"
     none = "There is no configuration file: the defaults are used."
-    said: dict[str, Any] = {"file": loaded.file and str(loaded.file), "ok": True, "problems": []}
+    said: dict[str, Any] = {"file": loaded.file and str(loaded.file), "ok": True}
     call.print(said, f"{loaded.file} is good: {given}." if loaded.file else none)
 
 
-@command("--json", group=config)
-def sample(call: Call) -> None:
+@command("", group=config)
+def sample(_call: Call) -> None:
     """Print a file with every setting, its default and its meaning."""
-    from ..config.file import plain
     from ..config.file import sample as whole
-    from ..config.settings import SETTINGS
 
-    said = {key: {"default": plain(one.default), "must_be": one.type.says, "says": one.says}
-            for key, one in SETTINGS.items()}  # fmt: skip
-    call.print(said, whole().removesuffix("\n"))
+    out.say(whole().removesuffix("\n"))
 
 
 @click.group()
@@ -229,9 +214,8 @@ def show_(call: Call) -> None:
     where = service_place(system=call.system)
     state, content = work.state(where), work.read(where)
     said = {"path": str(where.path), "state": state, "file": content}
-    whose = "edited, or not from SMP" if state is work.State.EDITED else "as SMP wrote it"
     none = f"There is no {where.path}; `smp service install` writes it."
-    call.print(said, none if content is None else f"{where.path} ({whose}):\n\n{content}")
+    call.print(said, none if content is None else f"{where.path} ({state}):\n\n{content}")
     sys.exit(1 if content is None else 0)
 
 

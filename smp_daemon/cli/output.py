@@ -7,14 +7,11 @@ text goes through `harmless`, `one_line` or `print_json`, also into a pipe.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
-import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -51,25 +48,18 @@ def one_line(text: str) -> str:
 
 def width(text: str) -> int:
     """Return how many columns of a terminal the text takes."""
-    return len(text) if text.isascii() else sum(map(_columns, text))
-
-
-def _columns(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    wide = 0 if text.isascii() else sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+    return len(text) + wide
 
 
 def cut(text: str, columns: int) -> str:
     """Return the text in so many columns, with … where something is left out."""
-    if len(text) <= columns * 8 and width(text) <= columns:
+    if width(text) <= columns:
         return text
-    used = 0
-    for place, character in enumerate(text):
-        used += _columns(character)
-        if used > columns - 1 or place == columns * 8:  # marks without a width can be stacked
-            return text[:place].rstrip() + "…"
-    return text
+    text = text[: columns - 1]
+    while width(text) > columns - 1:
+        text = text[:-1]
+    return text.rstrip() + "…"
 
 
 def counted(count: int, noun: str) -> str:
@@ -133,28 +123,7 @@ def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-say = click.echo  # which takes colours out where no terminal reads them
-
-
-@contextmanager
-def progress(label: str, hidden_s: float = 1.0) -> Iterator[Callable[[], None]]:
-    """Yield the function to call for each item. On a terminal stderr shows how many were done."""
-    done, shown = 0, ""
-    due, is_seen = time.monotonic() + hidden_s, sys.stderr.isatty()
-
-    def advance() -> None:
-        nonlocal done, due, shown
-        done += 1
-        if is_seen and time.monotonic() >= due:
-            due = time.monotonic() + 0.2
-            shown = f"{label} {done:,}"
-            click.echo(f"\r{shown}", nl=False, err=True)
-
-    try:
-        yield advance
-    finally:
-        if shown:
-            click.echo(f"\r{' ' * len(shown)}\r", nl=False, err=True)
+say = click.echo
 
 
 def tell(text: str, *, err: bool = False) -> None:
@@ -176,41 +145,32 @@ def print_pairs(pairs: Mapping[str, object]) -> None:
             value = [f"{short_type(str(key))} {count}" for key, count in value.items()]
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         if value:
-            say(click.style(f"{name.replace('_', ' '):<16}", dim=True) + short_time(text))
+            say(f"{name.replace('_', ' '):<16}{short_time(text)}")
 
 
 def print_json(value: Any) -> None:
-    """Print JSON that every reader takes: without NaN, and nothing that a terminal obeys."""
+    """Print JSON with nothing in it that a terminal obeys."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     is_ascii = encoding.lower().replace("-", "") != "utf8"
-    text = json.dumps(_finite(value), indent=1, ensure_ascii=is_ascii)
+    text = json.dumps(value, indent=1, ensure_ascii=is_ascii)
     say(re.sub(f"[{_UNSEEN}]", lambda found: f"\\u{ord(found[0]):04x}", text))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for each row. A column is the key of its cells, followed by signs.
 
-    `>` right, `@` in colour, `?` left out where it is empty, or where a terminal is too narrow. On
-    a terminal the widest cells are cut to fit; a pipe gets all of them whole.
+    `>` is right; `?` is left out where it is empty, or where a terminal is too narrow. On a
+    terminal the widest cells are cut to fit; a pipe gets all of them whole.
     """
     room = os.get_terminal_size(sys.stdout.fileno()).columns if on_terminal() else 0
     table: list[tuple[str, list[str]]] = []
     for word in columns.split():
-        key = word.rstrip(">@?")
+        key = word.rstrip(">?")
         cells = [_cell(row, key) for row in rows]
         if "?" not in word or {*cells} != {"-"}:
             title = _TITLES.get(key, key.upper()).replace("_", " ")
             table.append((word[len(key) :], [title, *cells]))
-    most = room or _PADDED_COLUMNS
-    sizes = [min(max(map(width, cells)), most) for _, cells in table]
+    sizes = [min(max(map(width, cells)), room or _PADDED_COLUMNS) for _, cells in table]
 
     def needed(least: int) -> int:
         return sum(sizes[:-1]) + min(sizes[-1], least) + 2 * (len(sizes) - 1)
@@ -220,16 +180,13 @@ def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
             del table[place], sizes[place]
     while room and needed(room) > room:
         sizes[sizes.index(max(sizes))] -= 1
-    lines: list[str] = []
     for number in range(len(rows) + 1):
         line: list[str] = []
         for (signs, cells), size in zip(table, sizes, strict=True):
             text = cut(cells[number], size) if room else cells[number]
             blanks = " " * (size - width(text))
-            text = click.style(text, fg="cyan") if "@" in signs and number else text
             line.append(blanks + text if ">" in signs else text + blanks)
-        lines.append("  ".join(line).rstrip())
-    say("\n".join([click.style(lines[0], bold=True), *lines[1:]]))
+        say("  ".join(line).rstrip())
 
 
 def _cell(row: Mapping[str, Any], key: str) -> str:
@@ -298,20 +255,18 @@ def _print_actions(outcome: Outcome) -> None:
 
 def for_each(files: Sequence[_Files], do: Callable[[_Files], Outcome], *, dry_run: bool) -> Outcome:
     """Return the outcome of all. Of several, one that fails stops no other."""
-    from smp_client import SessionNotFound, SMPError
+    from smp_client import SMPError
     from smp_client.model.outcome import Outcome
 
-    if len(files) == 1:
-        return do(files[0])
     whole = Outcome(dry_run=dry_run)
     for one in files:
-        name = one.scope.name
         try:
             part = do(one)
-        except SessionNotFound:
-            continue  # it went meanwhile
         except (SMPError, OSError) as error:
+            if len(files) == 1:
+                raise
             part = Outcome(problems=[str(error)])
+        name = one.scope.name
         part.problems = [text if name in text else f"{name}: {text}" for text in part.problems]
         whole.add(part)
     return whole

@@ -26,11 +26,10 @@ def delete(call: Call) -> None:
     """Delete SESSION, or memories of it; smp restore brings them back until their deadline.
 
     Memories are named by their ids, or described by conditions that must all hold. They are deleted
-    wherever they are: also from the archive, and where compaction has evicted them.
+    wherever they are, also from the archive.
 
     \b
-    smp delete latest --topic billing --since "last 7 days" --reason "not ours" --dry-run
-    smp delete --all --text "Jane Doe" --reason "she asked for it"
+    smp delete --all --text "Jane Doe" --reason "she asked for it" --dry-run
     """
     given = call.given(CONDITIONS)
     is_whole = not call.id and not given
@@ -109,7 +108,7 @@ def _print_restorable(call: Call, memory: Memory) -> None:
     if call.session:
         session = find_id(memory, call.session, *KEPT, DELETED)
         found = [one for one in found if one["session"] == session]
-    columns = "session id@ type? recovery_deadline batch deleted_at? deleted_by? reason? text"
+    columns = "session id type? recovery_deadline batch deleted_at? deleted_by? reason? text"
     nothing = "There is nothing to restore."
     call.finish(Outcome(), body=lambda: call.table(columns, found, nothing), restorable=found)
 
@@ -123,12 +122,7 @@ def purge(call: Call) -> None:
     """Destroy what was deleted and is past its deadline; with --now, what is named.
 
     With --now, SESSION alone is all of it, and ID the deleted memory, else the memory itself.
-    Nothing brings it back, and no byte of it stays below the root. Only this, and the daemon by
-    the same rules, destroys anything.
-
-    \b
-    smp purge --dry-run
-    smp purge latest DEC-001 --now
+    Nothing brings it back, and no byte of it stays below the root.
     """
     is_named = call.session is not None or call.batch is not None
     call.check(
@@ -186,9 +180,8 @@ def limits(agents: list[str]) -> list[str]:
 def anonymize(call: Call) -> None:
     """Replace names in SESSION, or in its memories, by placeholders.
 
-    User names, project names, file paths, e-mail addresses, phone and card numbers, IP addresses,
-    IBANs and secrets; the same one always by the same placeholder. Known are the names in the
-    metadata, in the user's profile, of whoever spoke, and those given.
+    Also paths, addresses, numbers and secrets. Known are the names in the metadata, in the user's
+    profile, of whoever spoke, and those given.
     """
     how = {**naming(call), "reason": call.reason, "by": call.by, "now": call.now}
     memory = call.memory()

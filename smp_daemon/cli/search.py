@@ -1,8 +1,10 @@
-"""Questions from a shell: `smp search`, `topics`, `timeline`, `stats` and `context`."""
+"""Questions from a shell: `smp search`, `show`, `topics`, `timeline`, `stats` and `context`."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import smp_client
 
 from . import output as out
-from .arguments import Call, command, find_scope
+from .arguments import ANYWHERE, KEPT, Call, command, find_id, find_scope
 
 if TYPE_CHECKING:
     from smp_client import Memory, Record
+    from smp_client.change.holdings import Holding
 
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
-_BAR_COLUMNS, _ROWS = 24, 12
+_ROWS, _RELATED = 12, 20
 _FILTERS = {"type": "types", "tag": "tags", "agent": "agents", "since": "since", "until": "until",
             "min_priority": "min_priority", "min_relevance": "min_relevance"}  # fmt: skip
 
@@ -49,12 +52,11 @@ def search(call: Call) -> None:
     if found.note:
         out.tell(found.note, err=True)
     session = "session" if call.session is None else ""
-    shares = " ".join(f"{name}>" for name in _EXPLAINED) if call.explain else ""
-    columns = f"score> id@ {session} type? timestamp? {shares} text"
+    columns = f"score> id {session} type? timestamp? text"
     rows = [_result(memory, record) for record in found]
-    if not call.json:
-        rows = [{**row, **row.get("explanation", {})} for row in rows]
     if call.explain:
+        columns = columns.replace("text", " ".join(f"{name}>" for name in _EXPLAINED) + " text")
+        rows = rows if call.json else [{**row, **row["explanation"]} for row in rows]
         out.tell(f"Searched by {found.by}.", err=True)
     call.table(columns, rows, f"No memory matches; searched by {found.by}.")
 
@@ -73,7 +75,7 @@ def _result(memory: Memory, record: Record) -> dict[str, Any]:
 def topics(call: Call) -> None:
     """List the topics of SESSION, or of everything; the most mentioned first."""
     found = (call.scope() if call.session else call.memory()).topics()
-    columns = "name@ mentions> weight> first_mentioned? last_mentioned subtopics"
+    columns = "name mentions> weight> first_mentioned? last_mentioned subtopics"
     nothing = "There are no topics: no memory has a tag."
     call.table(columns, [asdict(topic) for topic in found], nothing)
 
@@ -82,7 +84,7 @@ def topics(call: Call) -> None:
 def timeline(call: Call) -> None:
     """List memories in the order of time.
 
-    Without SESSION, those of all. Times are in UTC. Memories without a time are left out.
+    Without SESSION, those of all. Times are in UTC.
     """
     types = {"agent_state" if type == "state" else type for type in call.type}
     whole = (call.scope() if call.session else call.memory()).timeline(call.since, call.until)
@@ -90,56 +92,37 @@ def timeline(call: Call) -> None:
     rows = [{**one.further, "id": one.ref, "session": one.session, "type": one.type,
              "timestamp": one.timestamp, "actor": one.actor or None, "text": out.text_of(one),
              "topics": one.topics, "marks": one.marks} for one in found]  # fmt: skip
-    columns = f"timestamp {'' if call.session else 'session'} id@ type? actor? text"
+    columns = f"timestamp {'' if call.session else 'session'} id type? actor? text"
     call.table(columns, rows, "Nothing happened then.")
 
 
 @command("")
 def stats(call: Call) -> None:
-    """Count the memories by kind, project, agent and month.
+    """Count the memories by kind, session, agent and month.
 
     Archived memories count too, deleted ones do not.
     """
-    memory = call.memory()
-    fields = {"kind": "type", "project": "session", "agent": "agent", "month": "timestamp"}
-    found = memory.query({
+    fields = {"kind": "type", "session": "session", "agent": "agent", "month": "timestamp"}
+    by: dict[str, dict[str, int]] = call.memory().query({
         "filters": [{"field": "type", "operator": "not", "value": "summary"}], "limit": 0,
         "aggregations": [{"function": "count", "by": field, "name": title}
                          for title, field in fields.items()],
     }).aggregations  # fmt: skip
-    projects = _projects(memory)
-    memories, sessions = sum(found["kind"].values()), len(found["project"])
-    by: dict[str, dict[str, int]] = {}
-    for title, numbers in found.items():
-        counts: Counter[str] = Counter()
-        for value, count in numbers.items():
-            name = projects.get(value) if title == "project" else value
-            name = name and {"kind": out.short_type(name), "month": name[:7]}.get(title, name)
-            counts[name or "-"] += count
-        by[title] = dict(sorted(counts.items()) if title == "month" else counts.most_common())
+    by["kind"] = {out.short_type(name): count for name, count in by["kind"].items()}
+    months: Counter[str] = Counter()
+    for time, count in by["month"].items():
+        months[time[:7]] += count
+    by["month"] = dict(sorted(months.items()))
+    memories, sessions = sum(by["kind"].values()), len(by["session"])
     if call.json:
-        out.print_json({"memories": memories, "sessions": sessions, **by})
+        out.print_json({"memories": memories, "sessions": sessions, "by": by})
         return
     out.say(f"{out.counted(memories, 'memory')} in {out.counted(sessions, 'session')}")
     for title, numbers in by.items() if memories else ():
         shown = [*numbers.items()][-_ROWS:] if title == "month" else [*numbers.items()][:_ROWS]
-        most = max(numbers.values())
         out.say()
-        out.print_table(f"{title}@ memories> share", [
-            {title: name, "memories": count, "share": "█" * round(count / most * _BAR_COLUMNS)}
-            for name, count in shown
-        ])  # fmt: skip
-
-
-def _projects(memory: Memory) -> dict[str, str]:
-    """Return the project of each session, in use or archived, as far as it can be read."""
-    projects = {one.session: one.data.get("project") for one in memory.by_type("summary")}
-    for session in memory.sessions():
-        context: Any = None
-        with suppress(smp_client.SMPError):
-            context = session.metadata().get("context")
-        projects[session.id] = context.get("project_name") if isinstance(context, dict) else None
-    return {session: name for session, name in projects.items() if isinstance(name, str)}
+        rows = [{title: name or "-", "memories": count} for name, count in shown]
+        out.print_table(f"{title} memories>", rows)
 
 
 @command(
@@ -171,3 +154,171 @@ def context(call: Call) -> None:
                for name, found in pairs.items()}  # fmt: skip
     said = {**about, "context": str(text), **reasons}
     call.print(said, out.harmless(text.removesuffix("\n")))
+
+
+@command(
+    "[SESSION] [ID]...",
+    "--all-about TEXT  Every place where a text stands, in SESSION or in all, deleted ones too.",
+    "--no-count  Do not count it as a reading, which raises the priority.",
+)
+def show(call: Call) -> None:
+    """Show a session in short, or memories of it whole.
+
+    An ID alone will do where only one session has it. Memories that hold everywhere are in the
+    session "global". Of an archived session, its summary is shown. A memory that is archived,
+    evicted or deleted is shown where it is kept.
+    """
+    is_named = call.session is not None
+    call.check((not is_named and call.all_about is None, "Missing argument 'SESSION'."))
+    memory, ids = call.memory(), call.id
+    if call.all_about is not None:
+        name = find_id(memory, call.session, *ANYWHERE) if is_named else None
+        _show_occurrences(call, memory, name)
+        return
+    try:
+        name = find_id(memory, call.session, *(ANYWHERE if ids else KEPT))
+    except (smp_client.SessionNotFound, smp_client.Invalid) as error:
+        try:  # a name alone may be one of a memory
+            record = memory.get(call.session, count_access=False)
+        except (smp_client.MemoryNotFound, smp_client.Invalid):
+            raise error from None
+        name, ids = record.session, (record.id, *ids)
+    if not ids:
+        _show_session(call, memory, name)
+        return
+    found = [_described(memory, _held(memory, name, one), is_read=not call.no_count) for one in ids]
+    if call.json:
+        out.print_json(found if len(found) > 1 else found[0])
+        return
+    for one in found:
+        _print_memory(one)
+
+
+def _held(memory: Memory, session: str, memory_id: str) -> Holding:
+    """Return a memory that is in use, else one that is archived, evicted or deleted."""
+    from smp_client.change.holdings import EVERY, holdings, in_use, is_in_use
+
+    if is_in_use(memory, session):  # without reading the rest of a large session
+        for one in in_use(memory, session, [memory_id]):
+            return one
+    for one in holdings(memory, session, EVERY):
+        if one.id == memory_id:
+            return one
+    problem = f"There is no memory {memory_id!r} in {session}."
+    advice = f"smp search --session {session} lists memories."
+    raise smp_client.MemoryNotFound(problem, advice=advice)
+
+
+def _described(memory: Memory, one: Holding, *, is_read: bool) -> dict[str, Any]:
+    """Return all that is known of a memory: its fields, its place and its neighbours."""
+    from smp_client.model.record import type_of
+
+    text = out.held_text(one)
+    record = smp_client.Record(one.id, type_of(one.type), one.session, {}, text, marks=(one.place,))
+    related: list[dict[str, Any]] = []
+    with suppress(smp_client.SMPError):  # one that the index could not read is shown as it stands
+        if one.place in ("active", "archived", "evicted"):
+            record = memory.get(f"{one.session}/{one.id}", count_access=is_read)
+        if one.place == "active":
+            near = find_scope(memory, one.session).related(one.id, limit=_RELATED)
+            related = [{"id": other.id, "type": other.type, "text": out.text_of(other),
+                        "path": other.path} for other in near]  # fmt: skip
+    return {**out.record_json(record), "data": one.value, "state": one.place,
+            "file": str(memory.root / one.where), "member": one.file if one.container else None,
+            "facts": dict(one.facts), "related": related}  # fmt: skip
+
+
+def _print_memory(said: Mapping[str, Any]) -> None:
+    name, session, place, facts = (said[key] for key in ("id", "session", "state", "facts"))
+    marks = f" [{out.one_line(', '.join(said['marks']))}]" if said["marks"] else ""
+    out.say(f"{out.one_line(name)}  {out.short_type(said['type'])} in {session}{marks}")
+
+    member = f", {said['member']}" if said["member"] else ""
+    pinned = ", pinned" if said["data"].get("pinned") else ""
+    now = f"{said['priority']:.2f} now{pinned}" if place == "active" else ""
+    out.print_pairs({"priority": now, "where": said["file"] + member})
+    if place != "active":
+        back = {
+            "archived": f"smp unarchive {session}",
+            "evicted": f"smp compact {session} {name} --bring-back",
+        }.get(place, f"smp restore {session}" + (f" {name}" if facts.get("batch") else ""))
+        until = f", until {out.short_time(facts['until'])}" if facts.get("until") else ""
+        why = facts.get("reason") or facts.get("why")
+        on = f"on {out.short_time(facts.get('at'))} by {facts.get('by')}: {why}"
+        out.print_pairs({place: on, "bring back": back + until})
+    for near in said["related"]:
+        out.print_pairs({"related": f"{near['path'][-1]}: {near['text']}"})
+    out.say()
+    out.print_fields(said["data"])
+
+
+def _show_session(call: Call, memory: Memory, name: str) -> None:
+    try:
+        target = find_scope(memory, name)
+    except smp_client.SessionPutAway:
+        packed = next(one for one in memory.by_type("summary") if one.session == name)
+        if call.json:
+            file = str(memory.root / str(packed.file))
+            out.print_json({**out.record_json(packed), "state": "archived", "file": file})
+        else:
+            out.say(f"{name}  archived")
+            out.print_fields(packed.data)
+        return
+    about: dict[str, Any] = {"id": name, "state": None}
+    metadata: Mapping[str, Any] = {}
+    if isinstance(target, smp_client.Session):
+        metadata = target.metadata()
+        about |= {"state": target.state, "size": target.size().as_dict()}
+    else:
+        about["profile"] = target.profile()
+    context, people = (part if isinstance(part := metadata.get(key), dict) else {}
+                       for key in ("context", "participants"))  # fmt: skip
+    summary = target.summary()
+    about |= {
+        "project": context.get("project_name"), "topic": context.get("primary_topic"),
+        "tags": context.get("tags"), "user": people.get("user_id"),
+        "first_activity": summary.first_activity, "last_activity": summary.last_activity,
+        "memories": summary.memories, "participants": summary.participants,
+        "topics": {topic.name: topic.mentions for topic in summary.topics},
+    }  # fmt: skip
+    groups = {"decisions": summary.decisions, "open_findings": summary.open_findings,
+              "preferences": summary.preferences}  # fmt: skip
+    lists = {key: [*map(out.record_json, found)] for key, found in groups.items()}
+    if call.json:
+        out.print_json({**about, "metadata": metadata or None, **lists})
+        return
+    out.say(f"{name}  {about.pop('state') or ''}".rstrip())
+    size, profile = about.pop("size", None), about.pop("profile", None)
+    if size:
+        about["size"] = f"{out.short_size(size['total_bytes'])}, {size['utilization_pct']}% full"
+    out.print_pairs({key: value for key, value in about.items() if key != "id"})
+    for key, rows in lists.items():
+        if rows:
+            out.say()
+            named = [{**row, key: row["id"], "severity": row["data"].get("severity")}
+                     for row in rows]  # fmt: skip
+            out.print_table(f"{key} priority> severity? text", named)
+    if profile:
+        out.say()
+        out.print_fields(profile)
+
+
+def _show_occurrences(call: Call, memory: Memory, name: str | None) -> None:
+    text = call.all_about
+    every = [{**asdict(one), "where": one.where} for one in memory.privacy.find(text, name)]
+    found = [one for one in every if not one["problem"]]
+    problems = [one for one in every if one["problem"]]
+    if call.json:
+        out.print_json({"text": text, "session": name, "occurrences": found, "problems": problems})
+        return
+    if found:
+        out.print_table("where id type? place until? excerpt", found)
+        counts = Counter(one["place"] for one in found)
+        places = ", ".join(f"{place} {count}" for place, count in counts.items())
+        out.tell(f"{out.counted(len(found), 'place')} ({places}).")
+        quoted = shlex.quote(text)
+        out.tell(f"smp delete --all --text {quoted} --reason … deletes the memories that hold it.")
+    else:
+        out.tell(f"{text!r} stands nowhere in {f'session {name}' if name else memory.root}.")
+    for one in problems:
+        out.tell(f"not searched: {one['path']}: {one['problem']}")

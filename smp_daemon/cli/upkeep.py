@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
 import smp_client
 from smp_client.model.layout import ARCHIVED, DELETED
 from smp_client.model.outcome import Outcome
@@ -24,34 +22,24 @@ if TYPE_CHECKING:
 
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
 _INDEX = ("There is no index", "The index cannot be used")  # so begin problems of the index
-_FACTS = ("id", "state", "created_at", "last_activity", "total_bytes", "quota_bytes",
-          "utilization_pct", "project", "topic", "memories")  # fmt: skip
+_FACTS = ("id", "state", "last_activity", "total_bytes", "memories", "project", "topic")
 
 
-@command(
-    "",
-    "--state created|active|idle|decaying|archived|deleted|unreadable  Only in this state.",
-    "--all  Also archived and deleted ones.",
-)
+@command("", "--all  Also archived and deleted ones.")
 def sessions(call: Call) -> None:
-    """List the sessions, the one that was used last first.
-
-    Reading is a use as well. `latest` is the one that changed last, which may be another.
-    """
-    memory, state = call.memory(), call.state
+    """List the sessions, the one that was used last first; reading is a use as well."""
+    memory = call.memory()
     rows = _in_use(memory)
-    if call.all or state == "archived":
+    if call.all:
         for one in memory.by_type("summary"):
             counts = one.data.get("memories")
             memories = sum(counts.values()) if isinstance(counts, dict) else None
             rows.append({**one.data, "id": one.session, "state": "archived", "memories": memories})
-    if call.all or state == "deleted":
         rows += [{"id": one.session, "state": "deleted", "last_activity": one.at,
                   "total_bytes": one.total_bytes} for one in memory.deleted_sessions()]  # fmt: skip
-    found = [{name: row.get(name) for name in _FACTS} for row in rows
-             if state in (None, row["state"])]  # fmt: skip
-    columns = "id state created_at? last_activity total_bytes>? utilization_pct>? memories>"
-    call.table(f"{columns} project? topic", found, "There are no such sessions.")
+    found = [{name: row.get(name) for name in _FACTS} for row in rows]
+    columns = "id state last_activity total_bytes>? memories> project? topic"
+    call.table(columns, found, "There are no sessions.")
 
 
 def _in_use(memory: Memory) -> list[dict[str, Any]]:
@@ -70,14 +58,13 @@ def _in_use(memory: Memory) -> list[dict[str, Any]]:
                      "last_activity": when and render_time(when),
                      "memories": counts.get(session.id, 0)})  # fmt: skip
         with suppress(smp_client.SMPError):
-            rows[-1] |= session.size().as_dict()
-            metadata = session.metadata()
-            context = metadata.get("context")
-            known = context if isinstance(context, dict) else {}
+            rows[-1]["total_bytes"] = session.size().total_bytes
+            metadata: Any = session.metadata()
+            found = metadata.get("context")
+            context = found if isinstance(found, dict) else {}
             rows[-1] |= {"state": str(metadata.get("status", "active")),
-                         "created_at": metadata.get("created_at"),
-                         "project": known.get("project_name"),
-                         "topic": known.get("primary_topic")}  # fmt: skip
+                         "project": context.get("project_name"),
+                         "topic": context.get("primary_topic")}  # fmt: skip
     return rows
 
 
@@ -103,11 +90,7 @@ def deactivate(call: Call) -> None:
     "--reason WHY:archived  Why; it is written into the summary.",
 )
 def archive(call: Call) -> None:
-    """Put SESSION into the archive, or all that are due; its memories are still found.
-
-    With --due, every session that nobody has used for long becomes idle, decaying or archived, and
-    one that was used again active.
-    """
+    """Put SESSION into the archive, or all that are due; its memories are still found."""
     call.check(((call.session is None) != call.due, "Give a session, or --due; not both."))
     from smp_client.passes.lifecycle import lifecycle
 
@@ -161,7 +144,7 @@ def compact(call: Call) -> None:
                   "timestamp": one.value.get("timestamp"), "evicted_at": one.facts["at"],
                   "reason": one.facts.get("reason"), "text": out.held_text(one)}
                  for session in chosen for one in session.evicted()]  # fmt: skip
-        columns = "session id@ type? timestamp? evicted_at reason? text"
+        columns = "session id type? timestamp? evicted_at reason? text"
         call.table(columns, found, "There are no evicted memories.")
         return
 
@@ -200,8 +183,7 @@ def status(call: Call) -> None:
                         **{name: said.get(name) for name in names},
                         "roots": [asdict(root)], "jobs": jobs})  # fmt: skip
         sys.exit(EXIT_BY_HEALTH[found.health])
-    colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
-    out.say(f"{click.style(found.health, fg=colour, bold=True)}  {out.one_line(str(root.path))}")
+    out.say(f"{found.health}  {out.one_line(str(root.path))}")
     for problem in found.problems:
         out.tell(f"  ! {problem}")
     states = ", ".join(f"{count} {state}" for state, count in sorted(root.sessions.items()))
@@ -240,24 +222,19 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
 
 @command(
     "[SESSION] --dry-run",
-    "--repair  Repair without guessing: finish or quarantine changes that a crash cut off, and"
-    " make missing files. All other problems are named, and stay.",
+    "--repair  Repair all of it without guessing: finish or quarantine changes that a crash cut"
+    " off, and make missing files. All other problems are named, and stay.",
 )
 def check(call: Call) -> None:
-    """Read every file and name mistakes; exits 1 where there is one.
-
-    With SESSION, only the files of that one. Without --repair nothing is changed.
-    """
+    """Read every file and name mistakes; exits 1 where there is one. SESSION is only that one."""
     from smp_client.passes.check import check as check_all
-    from smp_client.passes.check import check_bundles, sentence
+    from smp_client.passes.check import sentence
 
-    memory, session = call.memory(), call.session
+    call.check((call.repair and call.session, "--repair is for the whole tree: give no session."))
+    memory = call.memory()
     if call.repair:
-        call.finish(_repaired(memory, session, dry_run=call.dry_run))
-    try:
-        complaints = memory.session(session).validate() if session else check_all(memory)
-    except smp_client.SessionPutAway as away:
-        complaints = check_bundles(memory, away.session_id or str(session))
+        call.finish(_repaired(memory, dry_run=call.dry_run))
+    complaints = memory.session(call.session).validate() if call.session else check_all(memory)
     if call.json:
         out.print_json([asdict(complaint) for complaint in complaints])
     else:
@@ -267,17 +244,14 @@ def check(call: Call) -> None:
     sys.exit(1 if complaints else 0)
 
 
-def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
-    """Repair one session, or all of them with their bundles and the leftovers of crashes."""
+def _repaired(memory: Memory, *, dry_run: bool) -> Outcome:
+    """Repair all sessions, their bundles and the leftovers of crashes."""
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import describe_bundles, sentence
     from smp_client.passes.tidy import tidy
 
-    sessions = memory.sessions() if session is None else [memory.session(session)]
-    how = {"dry_run": dry_run}
+    sessions, how = memory.sessions(), {"dry_run": dry_run}
     outcome = out.for_each(sessions, lambda one: one.repair(**how), **how)
-    if session is not None:
-        return outcome
     known = {one.id for one in sessions}
     away = {name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)}
     for name in sorted(away - known):
@@ -297,10 +271,7 @@ def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
     " rebuild a damaged index.",
 )
 def doctor(call: Call) -> None:
-    """Look for everything that is wrong and say what to do; exits 1 where something is.
-
-    It looks at the settings, the daemon, the index, every file and the service.
-    """
+    """Look for everything that is wrong and say what to do; exits 1 where something is."""
     done = _mended(call) if call.fix else []
     found = list(_wrong(call))
     if call.json:
@@ -361,6 +332,6 @@ def _mended(call: Call) -> list[str]:
         if wrong := [problem for problem in problems if problem.startswith(_INDEX)]:
             bring_up_to_date(memory, "reindex", 600.0)
             done.append(f"reindex: {wrong[0]}")
-        actions = _repaired(memory, None, dry_run=False).actions
+        actions = _repaired(memory, dry_run=False).actions
         done += [f"{one.session} {one.type.replace('_', ' ')}: {one.reason}" for one in actions]
     return done

@@ -76,10 +76,8 @@ def new(call: Call) -> None:
 def add(call: Call) -> None:
     """Write a memory into SESSION and print its id.
 
-    KIND is turn, decision, finding, preference, learning, relationship (then SOURCE TARGET
-    RELATION), state (then the AGENT and its state in YAML) or artifact (then its NAME and
-    Markdown). A preference or a pattern can go into the session "global". A text that begins with a
-    dash goes behind --, and options before it.
+    Behind relationship come SOURCE TARGET RELATION, behind state the AGENT and its state in YAML,
+    behind artifact its NAME and Markdown. A text that begins with a dash goes behind --.
 
     \b
     smp add latest decision "Use OAuth 2.0" --by architect --tag security
@@ -165,11 +163,8 @@ def _write(
 
 
 def _note_secrets(kinds: Mapping[str, int]) -> None:
-    number = sum(kinds.values())
-    if number == 1:
-        click.echo(f"note: 1 {listed_kinds(kinds)} was redacted.", err=True)
-    elif number:
-        click.echo(f"note: {number:,} places were redacted: {listed_kinds(kinds)}.", err=True)
+    if kinds:
+        click.echo(f"note: redacted: {listed_kinds(kinds)}.", err=True)
 
 
 def parse_fields(texts: Sequence[str]) -> dict[str, Value]:
@@ -225,12 +220,7 @@ def resolve(call: Call) -> None:
 
 @command("SESSION ID... --field", "--text TEXT  The new text.")
 def update(call: Call) -> None:
-    """Change the text or other fields of memories of SESSION; null takes a field out.
-
-    \b
-    smp update latest DEC-001 --text "Use OAuth 2.1"
-    smp update latest DEC-001 DEC-002 --field status=rejected --field impact=null
-    """
+    """Change the text or other fields of memories of SESSION; null takes a field out."""
     given = parse_fields(call.field) | ({} if call.text is None else {"text": call.text})
     call.check((not given, "Say what changes: --text TEXT or --field NAME=VALUE."))
     files = call.scope()
@@ -271,8 +261,5 @@ def relate(call: Call) -> None:
 
 @command("SESSION OLD...", "--by NEW!  The memory of SESSION that holds now.")
 def supersede(call: Call) -> None:
-    """Say that OLD no longer holds, because NEW of SESSION does.
-
-    OLD may be of another session, as SESSION/ID. It stays readable, and is marked in every answer.
-    """
+    """Say that OLD no longer holds, because NEW of SESSION does; OLD may be SESSION/ID."""
     _change(call, call.old, lambda to, one: to.supersede(one, by=call.by))

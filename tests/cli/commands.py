@@ -19,7 +19,6 @@ from typing import Any
 from daemons import smp, started
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe\rover\nnext\ttab\x7f"
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DRIVING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 

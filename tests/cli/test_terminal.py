@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from commands import COLOUR, DRIVING, HOSTILE, days_ago, on_a_terminal, run, run_json
+from commands import DRIVING, HOSTILE, days_ago, on_a_terminal, run, run_json
 from daemons import SMP, smp
 from once import copied
 
@@ -53,7 +53,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def shown(line: str, root: Path, columns: int) -> str:
-    return COLOUR.sub("", on_a_terminal(*line.split(), "--root", root, columns=columns))
+    return on_a_terminal(*line.split(), "--root", root, columns=columns)
 
 
 LISTINGS = """
@@ -89,22 +89,17 @@ def test_a_pipe_gets_every_column_whole(root: Path) -> None:
 
 
 def test_no_memory_drives_the_terminal_that_it_is_shown_on(tmp_path: Path) -> None:
-    """Colours are the command's own, and NO_COLOR takes them away; JSON keeps the text."""
+    """JSON keeps the text."""
     memory = Memory(tmp_path / "s")
     session = memory.create_session(id="hostile", project="日本語のプロジェクト" * 5, topic=HOSTILE)
     session.add_turn("user", f"hostile {HOSTILE}")
     root = ("--root", memory.root)
     seen = on_a_terminal("sessions", *root, columns=100)
     assert on_a_terminal("sessions", *root, columns=100, forked=False) == seen
-    seen += on_a_terminal("search", "hostile", *root, columns=100)
-    assert "\x1b[36mturn-1\x1b[0m" in seen
-    for words in (["timeline"], ["show", "hostile"], ["show", "turn-1"]):
+    for words in (["search", "hostile"], ["timeline"], ["show", "hostile"], ["show", "turn-1"]):
         seen += on_a_terminal(*words, *root, columns=30)
-    assert not DRIVING.search(COLOUR.sub("", seen))
-    assert "\x1b" not in on_a_terminal("timeline", *root, columns=30, NO_COLOR="1")
-    assert "\x1b" not in run(memory.root, "sessions")
     as_json = on_a_terminal("sessions", "--json", *root, columns=100)
-    assert not DRIVING.search(as_json)
+    assert not DRIVING.search(seen + as_json)
     assert json.loads(as_json)[0]["topic"] == HOSTILE
 
 
@@ -112,11 +107,9 @@ def test_text_is_made_harmless_and_measured() -> None:
     written = r"\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe over next tab\x7f"
     assert one_line(HOSTILE) == written
     assert harmless("a\r\nb\tc\rd") == "a\nb   c\\x0dd"
-    texts = ("abc", "日本", "e\u0301", "👍")
-    assert [width(text) for text in texts] == [3, 4, 1, 2]
+    assert [width(text) for text in ("abc", "日本", "👍")] == [3, 4, 2]
     cuts = [cut("日本語", columns) for columns in (6, 5, 4, 1)]
     assert cuts == ["日本語", "日本…", "日…", "…"]
-    assert len(cut("e" + "\u0301" * 10_000, 10)) <= 81
     assert short_time("2026-01-11T14:30:59Z") == "2026-01-11 14:30"
     assert [short_time(None), short_time("soon\x1b")] == ["", "soon\\x1b"]
     sizes = [short_size(size) for size in (1023, 1536, 10 * 1024**2, 3 * 1024**3)]

@@ -45,7 +45,7 @@ show                                           | 2 | Missing argument 'SESSION'.
 show zzz                                       | 1 | There is no session 'zzz'
 show s1 DEC-009                                | 1 | There is no memory 'DEC-009' in s1.
 show --all-about x                             | 2 | at least 3 characters
-sessions --state archvd                        | 2 | 'archvd' is not one of
+check s1 --repair                              | 2 | --repair is for the whole tree
 archive                                        | 2 | Give a session, or --due; not both.
 archive s1 --reason ''                         | 2 | needs a reason.
 compact                                        | 2 | Give a session, or --all; not both.

@@ -137,9 +137,9 @@ def test_the_command_says_what_was_taken_out(memory: Memory) -> None:
     """On stderr, and in JSON; nothing where there was nothing."""
     memory.create_session(id="s1")
     done = smp("add", "s1", "turn", SAYS, "--root", memory.root)
-    assert (done.stdout, done.stderr) == ("turn-1\n", "note: 1 github token was redacted.\n")
+    assert (done.stdout, done.stderr) == ("turn-1\n", "note: redacted: github token.\n")
     said = smp("add", "s1", "turn", f"{SAYS} {ACCESS_KEY}", "--json", "--root", memory.root)
-    assert said.stderr == "note: 2 places were redacted: aws access key, github token.\n"
+    assert said.stderr == "note: redacted: aws access key, github token.\n"
     assert json.loads(said.stdout)["redacted"] == {"aws_access_key": 1, "github_token": 1}
     assert smp("add", "s1", "turn", "Nothing.", "--root", memory.root).stderr == ""
 
