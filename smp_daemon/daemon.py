@@ -6,10 +6,8 @@ import math
 import os
 import queue
 import signal
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
@@ -18,23 +16,15 @@ from smp_client.model.deadline import interruptible
 from smp_client.model.times import now
 
 from .config.settings import Configuration
-from .jobs import Stopping
+from .jobs import JOBS
 from .log import FilteringBoundLogger, Log
-from .maintenance import JOBS
 from .root import Root
-from .schedule import Schedule, load_successes
+from .schedule import Schedule
 from .service import systemd
-from .worker import Worker
+from .worker import Stopping, Worker
 
 LOOK_EVERY_S = 1.0
 STOP_WITHIN_S = 8.0
-
-
-class WorkerDied(SMPError):
-    """The worker ended by itself; the service manager starts everything anew."""
-
-    code = "MEM_E018"
-    advice = "The log says why; a service manager starts the daemon again."
 
 
 class Signals:
@@ -82,7 +72,7 @@ def run(
                     open_parts.callback(root.close)
                     if reason := root.lead():
                         root.log.warning("index replaced", component="daemon", reason=reason)
-                    worker.add(root, load_successes(memory))
+                    worker.add(root)
         except Stopping:
             return
         worker.change(settings)
@@ -92,17 +82,17 @@ def run(
         open_parts.callback(systemd.notify, "STOPPING=1")
         while not worker.ready.is_set() and thread.is_alive() and not signals.stop:
             signals.wait(0.05)
-        schedule = _schedule(settings, worker)
         if worker.ready.is_set():
-            for name in schedule.due(now()):
-                log.logger.info("catching up", component="schedule", job=name)
-                worker.ask_for(name)
             for root in worker.roots:
                 mode = root.watcher.mode
                 root.log.info("ready", component="daemon", pid=os.getpid(), watching=mode)
             systemd.notify("READY=1", f"STATUS=trees looked after: {len(worker.roots)}")
+        schedule = _schedule(settings, worker)
         pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
         while not signals.stop and thread.is_alive():
+            for name in schedule.due(now()):
+                log.logger.info("due", component="schedule", job=name)
+                worker.ask_for(name)
             worker.next_runs = schedule.next_runs()
             if signals.wait(pause_s):
                 systemd.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
@@ -116,15 +106,13 @@ def run(
                     schedule = _schedule(settings, worker)
                     log.logger.info("configuration reloaded", component="config")
                 systemd.notify("READY=1", "STATUS=settings read again")
-            for name in schedule.due(now()):
-                worker.ask_for(name)
             if log.problem:  # until this line is written
                 log.logger.info("logging again", component="log")
             worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
                 systemd.notify("WATCHDOG=1")
         if not signals.stop:
-            raise WorkerDied("The worker has ended by itself.")
+            raise SMPError("The worker has ended by itself; the log says why.")
 
 
 def _schedule(settings: Configuration, worker: Worker) -> Schedule:
@@ -137,9 +125,7 @@ def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLo
     thread.join(STOP_WITHIN_S)
     if thread.is_alive():
         # Every write is safe to be cut off at any instruction; waiting longer is not.
-        frame = sys._current_frames().get(thread.ident or 0)
-        where = [f"{call.filename}:{call.lineno}" for call in traceback.extract_stack(frame)]
-        log.error("the worker did not stop in time", component="daemon", where=where)
+        log.error("the worker did not stop in time", component="daemon")
         os._exit(1)
     for root in worker.roots:
         root.log.info("stopped", component="daemon")

@@ -1,29 +1,53 @@
-"""A job for a tree: its last result, and a run of it in steps with other work in between."""
+"""The jobs of the daemon: for the index, for crashed writers, and the passes of sessions.
+
+A job is a series of steps, each for one session. The worker does one step after all other work that
+is due. So notices, cookies and the heartbeat wait at most as long as one session takes.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smp_client import Conflict, LockTimeout, SessionNotFound, SMPError
-from smp_client.model.deadline import step
+from smp_client import Conflict, LockTimeout, Memory, Session, SessionNotFound, SMPError
+from smp_client.disk.usage import CRITICAL_PCT
+from smp_client.index import meaning
+from smp_client.index.sync import asked_for, scrub
+from smp_client.index.take_in import rebuild
+from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
 from smp_client.model.outcome import Outcome
+from smp_client.model.times import now, render_time
+from smp_client.passes import purge
+from smp_client.passes.compaction import compact, policy_of, trigger
+from smp_client.passes.decay import decay
+from smp_client.passes.lifecycle import lifecycle, observe
+from smp_client.passes.retention import retain
+from smp_client.passes.tidy import tidy
+
+from .ingest.debounce import EVERYTHING
+from .log import ms_since
+from .root import Root
 
 if TYPE_CHECKING:
-    from .root import Root
+    from .worker import Worker
 
-_NAMED_FAILURES = 3
+SCAN, REBUILD, TIDY, SCRUB = "scan", "rebuild", "tidy", "scrub"
+DECAY, LIFECYCLE, ARCHIVE, PURGE = "decay", "lifecycle", "archive", "purge"
+COMPACTION, MEANING = "compaction", "meaning"
+FREQUENT = (TIDY, MEANING, LIFECYCLE)  # jobs that are logged only where they did something
+FULLNESS = "fullness of "  # the subject of a problem, before the name of a session
+GROWN_SHARE = 0.01  # of its quota: by so much a session grows before it is compacted again
+AT_ONCE_SESSIONS = 50  # whose ages one step reads from the index
+READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
+TIDY_S = 30.0
+SCRUB_EVERY_S = 5.0  # between two scrubs, where the first could not be finished
+VECTORS_AT_ONCE = 200  # in about 30 ms; then other work has its turn
 _NAMED_MEMORIES = 20
-
-
-class Stopping(BaseException):
-    """The daemon was told to stop in the middle of work that can be begun again.
-
-    It is no Exception: code that lets a piece of data fail alone must not catch it.
-    """
 
 
 @dataclass
@@ -34,7 +58,6 @@ class Job:
     last_error: str | None = None
     duration_ms: float | None = None
     did: dict[str, Any] = field(default_factory=dict)
-    failed_at: float = 0.0  # by the monotonic clock
 
 
 @dataclass
@@ -51,43 +74,32 @@ class Run:
     steps: Iterator[None] = field(default_factory=lambda: iter(()))
 
     def each(self, sessions: Iterable[str], work: Callable[[str], Outcome]) -> Iterator[None]:
-        """Do the work for each session, one a step; a locked session is tried again at the end."""
-        waiting = list(sessions)
-        self.done["sessions"] += len(waiting)
-        for is_last_try in (False, True):
-            locked: list[str] = []
-            for session in waiting:
-                try:
-                    self.add(session, work(session))
-                except SessionNotFound:
-                    self.changed.add(session)  # it was archived or deleted meanwhile
-                except (LockTimeout, Conflict) as error:
-                    locked.append(session)
-                    if is_last_try:
-                        self.fail(session, error)
-                except Exception as error:  # also one that nobody expected: the others get a turn
-                    self.fail(session, error)
-                yield
-            waiting = locked
+        """Do the work for each session, one a step."""
+        for session in sessions:
+            self.done["sessions"] += 1
+            try:
+                self.add(session, work(session))
+            except (SessionNotFound, LockTimeout, Conflict):
+                self.changed.add(session)  # it is gone, or in use: then the next run does it
+            except Exception as error:  # also one that nobody expected: the others get a turn
+                self.fail(session, error)
+            yield
 
     def add(self, session: str, outcome: Outcome) -> None:
         """Count and log the outcome of a step."""
         self.done.update(outcome.counts)
         for action in outcome.actions:
+            self.changed.add(session)
             self.done[action.type] += 1
             self.done["bytes_freed"] += action.bytes_freed
             self.root.log.info(
                 action.type, component=self.name, session_id=action.session, reason=action.reason,
-                bytes_freed=action.bytes_freed, about=list(action.about[:_NAMED_MEMORIES]),
-                count=len(action.about),
+                about=list(action.about[:_NAMED_MEMORIES]), count=len(action.about),
             )  # fmt: skip
         for problem in outcome.problems:
             self._fail(session, problem)
-        if outcome.actions:
-            self.changed.add(session)
 
     def fail(self, session: str, error: Exception) -> None:
-        step()  # a statement of SQL that a stop has interrupted did not fail
         is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
         self._fail(session, str(error) or type(error).__name__, exc_info=not is_expected)
 
@@ -103,7 +115,252 @@ class Run:
         """Return a sentence about the failures; None where nothing failed."""
         if not self.failures or "" in self.failures:
             return self.failures.get("")
-        named = [f"{session}: {reason}" for session, reason in self.failures.items()]
-        more = "; …" if len(named) > _NAMED_FAILURES else ""
-        listed = "; ".join(named[:_NAMED_FAILURES])
-        return f"{len(named)} of {self.done['sessions']} sessions: {listed}{more}"
+        session, reason = next(iter(self.failures.items()))
+        return f"{len(self.failures)} of {self.done['sessions']} sessions: {session}: {reason}"
+
+
+class Maintenance:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._runs: dict[tuple[str, Root], Run] = {}  # in the order in which they were asked for
+
+    def ask_for(self, name: str, root: Root) -> None:
+        """Queue a job, unless it is queued or running."""
+        if (name, root) not in self._runs:
+            self._runs[name, root] = self._begin(name, root)
+
+    def look(self, root: Root, current: float) -> None:
+        """Ask for a scrub that is requested or unfinished, for vectors, and for tidying."""
+        if current >= root.tidy_due:
+            root.tidy_due = current + TIDY_S
+            self.ask_for(TIDY, root)
+        if current >= root.scrub_due and asked_for(root.memory):
+            root.scrub_due = current + SCRUB_EVERY_S
+            self.ask_for(SCRUB, root)
+        if meaning.is_installed() and root.vectors_of != root.index.generation:
+            root.vectors_of = root.index.generation
+            self.ask_for(MEANING, root)
+
+    def has_work(self) -> bool:
+        return bool(self._runs)
+
+    def work(self) -> None:
+        """Do one step of a job. An urgent job comes before the others."""
+        urgent = [key for key in self._runs if JOBS[key[0]].is_urgent]
+        for key in (urgent or list(self._runs))[:1]:
+            if self._step(self._runs[key]):
+                del self._runs[key]
+
+    def run_now(self, name: str, root: Root) -> bool:
+        """Run a whole job at once. Return whether it succeeded."""
+        run = self._begin(name, root)
+        while not self._step(run):
+            pass
+        return not run.failures and not run.skipped
+
+    def _begin(self, name: str, root: Root) -> Run:
+        run = Run(name, root)
+        run.steps = JOBS[name].steps(self, run)
+        return run
+
+    def _step(self, run: Run) -> bool:
+        """Do the next step of a run. Return whether it was the last."""
+        root, started, is_over = run.root, time.perf_counter(), True
+        if not root.is_there():
+            run.skipped = root.problems["root"]
+        elif "vanished" in root.problems and JOBS[run.name].needs_all:
+            run.skipped = "the tree is not as it was"
+        else:
+            try:
+                is_over = next(run.steps, True) is True
+            except Exception as error:  # for example, the sessions cannot be listed
+                run.fail("", error)
+            for name in run.changed - {""}:
+                places = [GLOBAL] if name == GLOBAL else [f"{ACTIVE}/{name}", f"{ARCHIVED}/{name}"]
+                self._worker.take_in(root, places)
+            run.changed.clear()
+        run.spent_ms += ms_since(started)
+        if is_over:
+            self._finish(run)
+        return is_over
+
+    def _finish(self, run: Run) -> None:
+        root, job = run.root, run.root.jobs[run.name]
+        if run.skipped:
+            job.did = {"skipped": run.skipped}
+            root.log.warning(f"{run.name} skipped", component="job", reason=run.skipped)
+            return
+        job.did, job.duration_ms = dict(+run.done), round(run.spent_ms, 1)
+        # A session that could not be compacted is a problem of its own.
+        job.last_error = None if run.name == COMPACTION else run.error
+        if "" not in run.failures:
+            job.last_success = render_time(now())  # every session had its turn
+        is_news = run.failures or set(job.did) - {"sessions"} or run.name not in FREQUENT
+        say = root.log.info if is_news else root.log.debug
+        say(run.name, component="job", duration_ms=job.duration_ms, failed=len(run.failures),
+            **job.did)  # fmt: skip
+        self._worker.save_successes(root)
+
+    # The jobs for a tree as a whole.
+
+    def _scan(self, run: Run) -> Iterator[None]:
+        if not self._worker.take_in(run.root, [EVERYTHING]):
+            run.skipped = "indexing failed and is tried again"
+        yield
+
+    def _rebuild(self, run: Run) -> Iterator[None]:
+        root = run.root
+        rebuild(root.memory, root.index)
+        root.edits.look()
+        yield
+
+    def _tidy(self, run: Run) -> Iterator[None]:
+        run.add("", tidy(run.root.memory))
+        yield
+
+    def _scrub(self, run: Run) -> Iterator[None]:
+        """Remove every trace of removed memories from the index, then answer waiting clients."""
+        yield  # first: a client that asks after the work must find no run in the queue
+        root = run.root
+        waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
+        try:
+            scrub(root.memory, root.index, READER_WAIT_S)
+        finally:
+            for cookie in waiting:
+                root.memory.tree.unlink(f"{COOKIES}/{cookie}")
+
+    def _meaning(self, run: Run) -> Iterator[None]:
+        """Make vectors until each memory has one."""
+        while made := meaning.make(run.root.index, VECTORS_AT_ONCE):
+            run.done["vectors"] += made
+            yield
+
+    # The passes, session by session.
+
+    def _decay(self, run: Run) -> Iterator[None]:
+        memory = run.root.memory
+
+        def work(name: str) -> Outcome:
+            return decay(memory.everywhere if name == GLOBAL else memory._session(name))
+
+        yield from run.each([GLOBAL, *_sessions(memory)], work)
+
+    def _age(self, run: Run) -> Iterator[None]:
+        root, memory, archives = run.root, run.root.memory, run.name == ARCHIVE
+        sessions = _sessions(memory)
+        if not archives:  # sessions that could not be compacted are tried again
+            root.compacted.clear()
+            for about in [about for about in root.problems if about.startswith(FULLNESS)]:
+                del root.problems[about]
+        # The ledger counts the time that a daemon saw each session unused, without clock leaps.
+        ages = partial(lifecycle, memory, archive=archives, ledger=observe(memory))
+        due: list[str] = []
+        # A question to the index looks at every session, so one question covers many sessions.
+        for start in range(0, len(sessions), AT_ONCE_SESSIONS):
+            batch = sessions[start : start + AT_ONCE_SESSIONS]
+            for name in [] if archives else batch:
+                self.weigh(root, name)
+            plan = ages(only=batch, dry_run=True)
+            due += [action.session for action in plan.actions]
+            due += [problem.partition(":")[0] for problem in plan.problems]
+            yield
+        run.done["sessions"] += len(sessions) - len(due)
+        yield from run.each(due, lambda name: ages(only=[name]))
+
+    def _purge(self, run: Run) -> Iterator[None]:
+        """Delete memories past their retention, then purge deleted memories past their deadline."""
+        memory, index = run.root.memory, run.root.index
+        if memory.options.retention.by_type_days:
+            yield from run.each(_sessions(memory), lambda name: retain(memory._session(name)))
+        problems: list[str] = []
+        decisions = purge.planned(memory, problems)
+        run.add("", Outcome(problems=problems))
+        due: dict[str, list[purge.Doomed]] = {}
+        for decision in decisions:
+            if decision.goes:
+                due.setdefault(decision.session, []).append(decision)
+
+        def carry_out(name: str) -> Outcome:
+            return purge.carry_out(memory, due.get(name, []), by="daemon", index=index)
+
+        yield from run.each(due, carry_out)
+        # Without a decision: the locks and temporaries that an earlier purge has left.
+        run.add("", carry_out(""))
+
+    def weigh(self, root: Root, session: str) -> None:
+        """Ask for a compaction of a session that is too full and has grown since the last one."""
+        try:
+            files = root.memory._session(session)
+            size, due = files.size(), trigger(files.size(), policy_of(files))
+        except SessionNotFound:
+            return
+        except (OSError, SMPError, ValueError, sqlite3.Error) as error:
+            # Indexing must not fail because of this error, which status and check report too.
+            root.log.warning("not weighed", component=COMPACTION, session_id=session,
+                             error=str(error))  # fmt: skip
+            return
+        if due is None:
+            root.compacted.pop(session, None)
+            root.problems.pop(FULLNESS + session, None)
+        elif size.total_bytes - root.compacted.get(session, 0) >= size.quota_bytes * GROWN_SHARE:
+            root.too_full[session] = due
+            self.ask_for(COMPACTION, root)
+
+    def _compaction(self, run: Run) -> Iterator[None]:
+        root = run.root
+
+        def work(name: str) -> Outcome:
+            session, (pct, reason) = root.memory._session(name), root.too_full[name]
+            root.log.info("compacting", component=COMPACTION, session_id=name, reason=reason)
+            try:
+                outcome = compact(session, reduction_pct=pct)
+            except Exception as error:
+                self._note_size(root, session, str(error) or repr(error), failed=True)
+                raise
+            freed = f"{outcome.counts['bytes_freed']:,} bytes were all that may go"
+            self._note_size(root, session, "; ".join(outcome.problems) or freed)
+            # A target that was missed matters only while the session is too full.
+            return Outcome(outcome.actions)
+
+        while root.too_full:
+            session = next(iter(root.too_full))
+            yield from run.each([session], work)
+            del root.too_full[session]
+
+    def _note_size(self, root: Root, session: Session, why: str, *, failed: bool = False) -> None:
+        """Note the size after a compaction, and as a problem that the session is still full."""
+        size, about = session.size(), FULLNESS + session.id
+        root.compacted[session.id] = size.total_bytes
+        root.problems.pop(about, None)
+        if failed or size.utilization_pct >= CRITICAL_PCT:
+            root.problems[about] = (
+                f"Session {session.id} is {size.utilization_pct:.0f} % full and could not be"
+                f" compacted: {why.rstrip('.')}; archive it or raise its quota."
+            )
+
+
+def _sessions(memory: Memory) -> list[str]:
+    return [session.id for session in memory._sessions()]
+
+
+class JobKind(NamedTuple):
+    """A kind of job: its steps, its time and the rules for its runs."""
+
+    steps: Callable[[Maintenance, Run], Iterator[None]]
+    time: str = ""  # the setting of its time; empty for a job that runs on request
+    needs_all: bool = False  # skipped in a tree from which most sessions vanished
+    is_urgent: bool = False  # a client waits for it, or a session is nearly full
+
+
+JOBS = {
+    SCAN: JobKind(Maintenance._scan, "scan.every_s"),
+    REBUILD: JobKind(Maintenance._rebuild, "index.rebuild_cron", needs_all=True),
+    TIDY: JobKind(Maintenance._tidy),
+    SCRUB: JobKind(Maintenance._scrub, is_urgent=True),
+    MEANING: JobKind(Maintenance._meaning),
+    DECAY: JobKind(Maintenance._decay, "decay.cron"),
+    LIFECYCLE: JobKind(Maintenance._age, "lifecycle.check_every_s"),
+    ARCHIVE: JobKind(Maintenance._age, "archive.cron", needs_all=True),
+    COMPACTION: JobKind(Maintenance._compaction, needs_all=True, is_urgent=True),
+    PURGE: JobKind(Maintenance._purge, "purge.cron", needs_all=True),
+}

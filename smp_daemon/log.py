@@ -35,8 +35,7 @@ class Log:
 
     def __init__(self, settings: Configuration) -> None:
         self.problem = ""  # why the last line was dropped
-        self._lock = threading.RLock()
-        self._wait_s = _STALLED_S
+        self._lock = threading.Lock()
         self.change(settings)
         levels = [structlog.processors.add_log_level, self._drop_unimportant]
         stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
@@ -64,20 +63,17 @@ class Log:
         # File names in a line may hold bytes that are not UTF-8.
         content = f"{line}\n".encode(errors="backslashreplace")
         with self._lock:
-            if problem := self.problem:
-                self.problem = ""
-                self.logger.error("log lines lost", component="log", reason=problem)
             try:
                 if self._file is not None:
                     self._append(self._file, content)
                 # Only the first line after a good one waits for a reader that has stopped reading.
-                elif select.select([], [2], [], self._wait_s)[1]:
+                elif select.select([], [2], [], 0.0 if self.problem else _STALLED_S)[1]:
                     os.write(2, content)
                 else:
                     raise TimeoutError("nobody reads stderr")
-                self._wait_s = _STALLED_S
+                self.problem = ""
             except Exception as error:
-                self.problem, self._wait_s = f"Log lines are lost: {error}", 0.0
+                self.problem = f"Log lines are lost: {error}"
 
     debug = info = warning = error = critical = exception = msg
 

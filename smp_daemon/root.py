@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError
+from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
 from smp_client.disk.locks import holder, lock
 from smp_client.disk.policy import publish
 from smp_client.disk.scopes import has_moved, is_there
@@ -20,21 +20,22 @@ from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKE
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 
-from .fullness import Fullness
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.derived import Derived
 from .ingest.inbox import Inbox
 from .ingest.unlocked_edits import UnlockedEdits
 from .ingest.watcher import Notice, Watcher
-from .jobs import Job
 from .log import FilteringBoundLogger
+
+if TYPE_CHECKING:
+    from .jobs import Job
 
 # Whoever asks who leads (`smp status`) takes the lock for an instant.
 LEAD_PATIENCE_S = 0.5
 # A client that brings the index up to date, because nobody leads, holds the lock meanwhile.
 CLIENT_PATIENCE_S = 60.0
-# A writer who holds a file for longer comes before a pass over the session.
-PASS_PATIENCE_S = 1.0
+# A writer who holds a file for longer comes before the daemon.
+PATIENCE_S = 1.0
 LEADING = "leading"
 # A changed file is read when it was quiet for so long, or has waited for so long.
 QUIET_S, LONGEST_WAIT_S = 0.05, 0.5
@@ -48,37 +49,32 @@ class Root:
         log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
         self.memory = memory
-        memory.options = memory.options._replace(is_leading=True)
+        memory.options = memory.options._replace(is_leading=True, lock_timeout_s=PATIENCE_S)
         self.path: Path = memory.root
         self.log: FilteringBoundLogger = log.bind(root=str(memory.root))
         # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
         self.waiting = Debounce(QUIET_S, LONGEST_WAIT_S)
         self.problems: dict[str, str] = {}  # by subject, so that each can go again
         self.jobs: dict[str, Job] = {}  # by name; the worker fills it
-        self.known_since: str | None = None  # when a daemon first looked after the tree
+        self.known_since = ""  # when a daemon first looked after the tree
         self.lag_ms: float | None = None
         self.canary, self.canary_sent = "", 0.0  # the file that is under way through the watcher
         self.proved_at = 0.0  # when a canary last came through
         self.was_there = True  # when the worker last looked
         self.rest_until = 0.0  # after a failure, so that retries do not take all the time
         self.unanswered: set[str] = set()  # cookies whose changes could not be indexed yet
-        self.scrub_due = 0.0
+        self.scrub_due = self.tidy_due = 0.0
         self.vectors_of = 0  # the generation of the index whose memories have their vectors
         self.waiting_for_scrub: list[str] = []  # the cookies of those who wait for one
-        self.too_full: dict[str, None] = {}  # sessions to be compacted, in their order
+        # Sessions to be compacted: by how many percent, and why.
+        self.too_full: dict[str, tuple[float, str]] = {}
+        self.compacted: dict[str, int] = {}  # the sizes of sessions after their compaction
         self.known_vanished: set[str] = set()
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
         self.inbox, self.derived = Inbox(self), Derived(self)
-        self.edits, self.fullness = UnlockedEdits(self), Fullness(self)
-        self._hasty = Memory(memory.root)
+        self.edits = UnlockedEdits(self)
         self._held = ExitStack()
         self._identity: tuple[int, int] | None = None
-
-    @property
-    def hasty_memory(self) -> Memory:
-        """Return the memory with its present options, but with the patience of a pass."""
-        self._hasty.options = self.memory.options._replace(lock_timeout_s=PASS_PATIENCE_S)
-        return self._hasty
 
     def note(self, path: str) -> bool:
         """Note a changed path. Return whether it is the first one of a batch."""
@@ -131,12 +127,6 @@ class Root:
         self._index_inode = os.stat(self.path / INDEX_FILE).st_ino
         return replaced
 
-    def has_sound_index(self) -> bool:
-        try:
-            return self.index.generation >= 0
-        except sqlite3.Error:
-            return False
-
     def _index_is_gone(self) -> bool:
         """Return whether somebody has removed or replaced a file of the index."""
         try:
@@ -156,20 +146,19 @@ class Root:
 
     def is_there(self) -> bool:
         """Return whether the tree is the one that was led at the start, on the same disk."""
-        wrong = (f"{self.path} is missing, unmounted or without its {MARKER}:"
-                 " nothing is forgotten or removed.")  # fmt: skip
         try:
             self.memory.require_known_version()
             status = os.stat(self.path)
             is_same = (status.st_dev, status.st_ino) == self._identity
             there = is_same and self.memory.tree.exists(MARKER)
-        except NewerFormat as error:
-            there, wrong = False, f"{error} Nothing is done there until this daemon is a later one."
         except (OSError, SMPError):
             there = False
         self.problems.pop("root", None)
         if not there:
-            self.problems["root"] = wrong
+            self.problems["root"] = (
+                f"{self.path} is missing, unmounted, without its {MARKER}, or of a newer format:"
+                " nothing is forgotten or removed."
+            )
         return there
 
     def believe_vanished(self, vanished: set[str]) -> set[str]:
@@ -230,10 +219,9 @@ class Root:
             self._open_index()
             self.note(EVERYTHING)
 
-    def send_canary(self, longest_s: float) -> None:
+    def send_canary(self, every_s: float) -> None:
         """Send a file through the watcher. Where the last one was lost, watch and scan anew."""
-        is_late = self.canary_sent < time.monotonic() - longest_s
-        if not self.is_there() or (self.canary and not is_late):
+        if time.monotonic() - self.canary_sent < (2 if self.canary else 1) * every_s:
             return
         tree = self.memory.tree
         try:

@@ -21,17 +21,11 @@ KNOWN_SINCE = "known_since"  # beside the jobs: when a daemon first looked after
 
 
 def cron_trigger(expression: str) -> CronTrigger:
-    """Return the trigger of a cron expression in UTC; ValueError says what is wrong with it.
-
-    Two forms are refused because programs disagree on them: days of the week by number (0 is
-    Sunday or Monday), and a day of the month together with a day of the week (either or both).
-    """
+    """Return the trigger of a cron expression in UTC; ValueError says what is wrong with it."""
     trigger = CronTrigger.from_crontab(expression, timezone=UTC)
-    day, week_day = expression.split()[2::2]
-    if any(map(str.isdigit, week_day)):
+    if any(map(str.isdigit, expression.split()[4])):
+        # Programs disagree on whether 0 is Sunday or Monday.
         raise ValueError("the day of the week must be a name, such as sun")
-    if "*" not in (day, week_day):
-        raise ValueError("it gives a day of the month and a day of the week")
     return trigger
 
 

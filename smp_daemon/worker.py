@@ -23,18 +23,22 @@ from .config.settings import Configuration
 from .ingest import indexer
 from .ingest.debounce import EVERYTHING
 from .ingest.watcher import Changed, Cookie, Lost, Notice
-from .jobs import Job, Stopping
+from .jobs import JOBS, REBUILD, SCAN, SCRUB, TIDY, Job, Maintenance
 from .log import FilteringBoundLogger, ms_since
-from .maintenance import JOBS, REBUILD, SCAN, SCRUB, TIDY, Maintenance
 from .root import Root
-from .schedule import KNOWN_SINCE, save_successes
+from .schedule import KNOWN_SINCE, load_successes, save_successes
 
-HEARTBEAT_S, LOOK_AROUND_S, TIDY_S = 1.0, 1.0, 30.0
-CANARY_S = 5.0
+HEARTBEAT_S, LOOK_AROUND_S, CANARY_S = 1.0, 1.0, 5.0
 REST_S = 1.0  # between a failure and the next try
 QUEUE_ROUND = 1000  # after so many items, the worker looks after itself
 INDEXING = "indexing"  # the subject of a failure
-AT_ONCE = (SCAN, REBUILD, TIDY)  # jobs that are not done piece by piece
+
+
+class Stopping(BaseException):
+    """The daemon was told to stop in the middle of work that can be begun again.
+
+    It is no Exception: code that lets a piece of data fail alone must not catch it.
+    """
 
 
 class Worker:
@@ -48,31 +52,27 @@ class Worker:
         self._stop = threading.Event()
         self._is_stopping = False
         self._started_at = render_time(now())
-        self._heartbeat_due = self._canary_due = self._tidy_due = self._look_due = 0.0
+        self._heartbeat_due = self._look_due = 0.0
         self._maintenance = Maintenance(self)
 
-    def add(self, root: Root, successes: Mapping[str, str | None]) -> None:
+    def add(self, root: Root) -> None:
         """Add a tree, with the successes of earlier daemons. Call it before the thread starts."""
+        successes = load_successes(root.memory)
         root.jobs = {name: Job(successes.get(name)) for name in JOBS}
         root.known_since = successes.get(KNOWN_SINCE) or self._started_at
         self.roots.append(root)
 
     # Other threads may call these.
 
-    def successes(self) -> dict[str, str | None]:
-        """Return when each job last succeeded for all trees; None where it never did for one.
+    def successes(self) -> dict[str, str]:
+        """Return when each job last succeeded for all trees.
 
-        A pass over sessions does not run at once in a tree that no daemon knew before: it counts
-        as done when the tree became known.
+        A job does not run at once in a tree that no daemon knew before: it counts as done when the
+        tree became known.
         """
-        oldest: dict[str, str | None] = {}
-        for name in JOBS:
-            times = [
-                root.jobs[name].last_success or (None if name in AT_ONCE else root.known_since)
-                for root in self.roots
-            ]
-            oldest[name] = min(filter(None, times)) if all(times) else None
-        return oldest
+        times = {name: [root.jobs[name].last_success or root.known_since for root in self.roots]
+                 for name in JOBS}  # fmt: skip
+        return {name: min(successes) for name, successes in times.items()}
 
     def is_proved(self, current: float) -> bool:
         """Return whether the canaries of every tree have lately reached the worker."""
@@ -98,9 +98,8 @@ class Worker:
             self._wake()
 
     def ask_for(self, job: str) -> None:
-        work = self._maintenance.run_now if job in AT_ONCE else self._maintenance.ask_for
         for root in self.roots:
-            self._queue.put(partial(work, job, root))
+            self._queue.put(partial(self._maintenance.ask_for, job, root))
 
     def stop(self) -> None:
         self._stop.set()
@@ -111,19 +110,16 @@ class Worker:
 
     # Only the worker's own thread calls these.
 
-    def prepare(self) -> None:
-        """Arm the watchers, then scan: every change is either noticed or scanned."""
-        for root in self.roots:
-            root.watcher.start()
-        for root in self.roots:
-            self._maintenance.run_now(TIDY, root)
-            self._maintenance.run_now(SCAN, root)
-            self._heartbeat(root)
-
     def run(self) -> None:
         try:
             with interruptible(self._keep_going):
-                self.prepare()
+                # Watched, then scanned: every change is noticed or found.
+                for root in self.roots:
+                    root.watcher.start()
+                for root in self.roots:
+                    self._maintenance.run_now(TIDY, root)
+                    self._maintenance.run_now(SCAN, root)
+                    self._heartbeat(root)
                 self.ready.set()
                 while True:
                     self._keep_going()
@@ -144,13 +140,6 @@ class Worker:
             self._is_stopping = True
             raise Stopping
         self._beat()
-
-    def is_interrupted(self) -> bool:
-        """Return whether a long statement of SQL must end now; beat the heart if it is due."""
-        # SQLite would swallow a Stopping that a step of the heartbeat raises.
-        with interruptible(lambda: None):
-            self._beat()
-        return self._stop.is_set()
 
     def _do_what_is_due(self) -> None:
         try:
@@ -182,13 +171,11 @@ class Worker:
         if self._maintenance.has_work():
             return 0.0
         current = time.monotonic()
-        waits = [min(self._heartbeat_due, self._look_due) - current]
-        for root in self.roots:
-            waits += [due - current for due in root.derived.due_times()]
-            waits += [wait for wait in [root.due_in(current)] if wait is not None]
+        waits = [root.due_in(current) for root in self.roots]
+        waits.append(min(self._heartbeat_due, self._look_due) - current)
         # Work that is due for a missing tree stays due, and must not keep the worker spinning.
         least_s = 0.0 if all(root.was_there for root in self.roots) else 0.2
-        return max(least_s, min(waits))
+        return max(least_s, min(wait for wait in waits if wait is not None))
 
     def _handle_queue(self, pause_s: float) -> None:
         """Do everything in the queue, so that a burst is one batch. Wait for the first item."""
@@ -295,7 +282,7 @@ class Worker:
         is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(
             error, sqlite3.OperationalError  # as on a full disk, which passes
         )  # fmt: skip
-        if is_damage and (about == INDEXING or not root.has_sound_index()):
+        if is_damage:
             root.replace_index(str(error))
         root.rest_until = time.monotonic() + REST_S
         root.note(EVERYTHING)
@@ -308,15 +295,8 @@ class Worker:
             for root in self.roots:
                 root.look_around()
                 if root.was_there:
+                    root.send_canary(CANARY_S)
                     self._maintenance.look(root, current)
-        if current >= self._canary_due:
-            self._canary_due = current + CANARY_S
-            for root in self.roots:
-                root.send_canary(2 * CANARY_S)
-        if current >= self._tidy_due:
-            self._tidy_due = current + TIDY_S
-            for root in self.roots:
-                self._maintenance.run_now(TIDY, root)
         self._beat()
 
     def _beat(self) -> None:

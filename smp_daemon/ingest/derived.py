@@ -43,9 +43,6 @@ class Derived:
         """Note that a file of the session has changed."""
         self._due.setdefault(scope, max(time.monotonic(), self._rests.get(scope, 0.0)))
 
-    def due_times(self) -> list[float]:
-        return list(self._due.values())
-
     def write(self, current: float) -> str | None:
         """Write the files of the session that has waited longest, and return it.
 

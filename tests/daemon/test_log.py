@@ -126,9 +126,8 @@ def test_a_line_that_finds_no_room_is_dropped_and_never_written_later(tmp_path: 
     log.logger.info("last")
     assert not log.problem
     content = (tmp_path / "smp.log").read_text().splitlines()
-    assert json.loads(content[-1])["event"] == "last"
-    assert "log lines lost" in content[-2]  # glued to the piece of a line at the limit
-    assert [json.loads(line)["number"] for line in content[:-2]] == list(range(len(content) - 2))
+    assert '"last"' in content[-1]  # glued to the piece of a line at the limit
+    assert [json.loads(line)["number"] for line in content[:-1]] == list(range(len(content) - 1))
     assert len(content) < 20
 
 
@@ -149,8 +148,7 @@ def test_a_log_that_fails_is_noted_in_status_until_it_works(memory: Memory, tmp_
         assert daemon.stop() == 0
     finally:
         daemon.kill()
-    events = [line["event"] for line in lines(log)]
-    assert (events[0], events[-1]) == ("log lines lost", "stopped")
+    assert lines(log)[-1]["event"] == "stopped"
 
 
 @pytest.mark.parametrize("reader", ["gone", "asleep"])

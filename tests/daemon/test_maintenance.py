@@ -164,7 +164,7 @@ def test_what_was_missed_is_caught_up_once_and_the_rest_is_not_run(
     save_successes(memory, {**done, **late})
     with running(memory.root, log=tmp_path / "first") as daemon:
         jobs_done(daemon, "decay", "lifecycle")
-        assert {line["job"] for line in daemon.said("catching up")} == {"decay", "lifecycle"}
+        assert {line["job"] for line in daemon.said("due")} == {"decay", "lifecycle"}
         changed = len(daemon.said("refresh_priorities"))
         did = wait_until(lambda: job(memory, "decay", "did"), "status says so")
         assert did == {"sessions": 2, "refresh_priorities": changed}
@@ -174,7 +174,7 @@ def test_what_was_missed_is_caught_up_once_and_the_rest_is_not_run(
         assert found["duration_ms"] > 0
         wait_until(lambda: "decay" in (memory.root / JOBS_FILE).read_text(), "it is kept")
     with running(memory.root, log=tmp_path / "second") as daemon:
-        assert not daemon.said("catching up")
+        assert not daemon.said("due")
 
 
 def test_nothing_ages_at_once_where_a_daemon_comes_for_the_first_time(
@@ -185,7 +185,7 @@ def test_nothing_ages_at_once_where_a_daemon_comes_for_the_first_time(
     (memory.root / JOBS_FILE).unlink()
     for log in ("first", "second"):
         with running(memory.root, log=tmp_path / log) as daemon:
-            assert {line["job"] for line in daemon.said("catching up")} <= {"scan", "rebuild"}
+            assert {line["job"] for line in daemon.said("due")} == set()
             assert smp("sync", "--root", memory.root).returncode == 0
             assert memory.session("s").state == "active"
 

@@ -156,8 +156,8 @@ def leading(root: Path, log_file: Path) -> Iterator[tuple[Worker, Root]]:
     worker = Worker(log.logger)
     led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), 2.0, worker.notice, log.logger)
     led.lead()
-    worker.add(led, {})
-    worker.prepare()
+    worker.add(led)
+    led.watcher.start()
     try:
         yield worker, led
     finally:

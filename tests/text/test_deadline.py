@@ -16,7 +16,7 @@ from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
 from smp_client.model.deadline import deadline, interruptible, step
 from smp_client.model.record import Kind
-from smp_daemon.jobs import Stopping
+from smp_daemon.worker import Stopping
 
 
 def test_work_is_given_up_when_its_time_is_over() -> None:
