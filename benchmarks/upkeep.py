@@ -27,7 +27,7 @@ from typing import Any
 
 from smp_client import Memory, Session, SessionPutAway
 from smp_client.change.move import sweep
-from smp_client.index.yaml_indexes import write as write_indexes
+from smp_client.index.topics import write as write_indexes
 from smp_client.model.layout import LEAVING
 from smp_client.model.record import DECISION, FINDING, TURN, Kind
 from smp_client.text.contents import new_fields

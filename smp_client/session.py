@@ -120,11 +120,8 @@ class RecordFiles(Writer):
             is_bad = kind and view.index.has_problem(self.scope.name, kind.file)
             return Found() if is_bad else of_id(view, memory_id)
 
-        # An id may stand in another file than its prefix says. Only then all files are searched.
-        for files in ([kind.file], None) if kind else (None,):
-            if found := self._asker().answer(question, {"count_access": count_access}, files):
-                return found[0]
-        return self._find(memory_id)
+        found = self._asker().answer(question, {"count_access": count_access})
+        return found[0] if found else self._find(memory_id)
 
     def records(self, type: str) -> list[Record]:
         """Return all memories of one type that can be read, in the order of the file."""

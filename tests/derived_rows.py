@@ -12,9 +12,7 @@ QUERIES = {
     "files": "SELECT scope, file, size, checksum, bad, problem FROM files ORDER BY 1, 2",
     "memories": f"SELECT scope, file, tags, {', '.join(COLUMNS)} FROM memories"
     " ORDER BY scope, file, start",
-    "tags": OF_MEMORY.format("t.tag FROM tags t", "1, 2, 3, 4"),
-    "topics": OF_MEMORY.format("t.topic FROM topics t", "1, 2, 3, 4"),
-    "mentions": "SELECT scope, id, topic, type, at, own FROM mentions ORDER BY 1, 2, 3, 4, 5, 6",
+    "topics": "SELECT scope, id, topic, type, at, how FROM topics ORDER BY 1, 2, 3, 4, 5, 6",
     "refs": OF_MEMORY.format("r.target, r.relation FROM refs r", "1, 2, 3, 4, 5"),
     "endings": "SELECT session, id, relation, by, at FROM endings ORDER BY 1, 2, 3, 4, 5",
     "miscounted": "SELECT scope FROM scopes s WHERE memories <>"

@@ -10,18 +10,19 @@ from ..ask.argument import sayable
 from ..ask.engine import find, is_about, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
+from ..index.mentions import TOPIC
 from ..index.sql import Sql
 from ..index.validity import holds, project_of
 from ..model.layout import GLOBAL
 from ..model.severity import RANK
 
 EVERY = "*"
-_WIDER = "SELECT memory FROM topics WHERE topic IN (SELECT value FROM json_each(?))"
-_MENTIONING = "SELECT rowid FROM words WHERE words MATCH ?"
-_GENERAL = (
-    "NOT EXISTS (SELECT 1 FROM tags WHERE memory = m.key)"
-    " AND NOT EXISTS (SELECT 1 FROM topics WHERE memory = m.key)"
+_WIDER = (
+    f"SELECT memory FROM topics WHERE type = 'preference' AND how >= {TOPIC} AND {{}}"
+    " AND topic IN (SELECT value FROM json_each(?))"
 )
+_MENTIONING = "SELECT rowid FROM words WHERE words MATCH ?"
+_GENERAL = "NOT EXISTS (SELECT 1 FROM topics WHERE memory = m.key)"
 _SURE = (
     "CASE json_extract(m.data, '$.confidence')"
     " WHEN 'explicit' THEN 0 WHEN 'inferred' THEN 1 ELSE 2 END"
@@ -33,10 +34,10 @@ def bearing(view: View, topic: str) -> Sql:
     """Return the condition that a memory is about a topic or a wider one, or mentions it."""
     levels = sayable(topic).lower().split(".")
     above = [".".join(levels[:count]) for count in range(1, len(levels))]
-    about = is_about(view, topic)
+    about, scopes = is_about(view, topic), view.within("scope")
     parts = [
         Sql(f"SELECT m.key FROM memories m WHERE {about.text}", about.parameters),
-        Sql(_WIDER, (json.dumps([*above, EVERY]),)),
+        Sql(_WIDER.format(scopes.text), (*scopes.parameters, json.dumps([*above, EVERY]))),
     ]
     if words := project_of(topic):
         parts.append(Sql(_MENTIONING, (f'{{text more}} : "{words}"',)))

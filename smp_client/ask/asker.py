@@ -11,13 +11,12 @@ from ..disk import access
 from ..disk.policy import Published
 from ..disk.scope import Options, Scope
 from ..disk.scopes import session_of
-from ..disk.session_files import METADATA, RESTING
+from ..disk.session_files import RESTING
 from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
 from ..index.validity import project_of
 from ..model.priority import Policy
 from ..model.ranking import Weights
-from ..model.record import RELATIONSHIP
 from .argument import sayable
 from .options import Answer, QueryOptions, Wanted, wanted
 from .priorities import View, prepare
@@ -42,14 +41,10 @@ class Asker(NamedTuple):
         self,
         question: Callable[[View, Wanted], Answer],
         options: QueryOptions,
-        files: Sequence[str] | None = None,
     ) -> Answer:
-        """Return the answer of a question, of just these files where they are named."""
+        """Return the answer of a question."""
         now = self._now()
         want = wanted(now, self._policy()[0], options)
-        if files is not None:
-            # They may say how the session decays, and whether a memory still holds.
-            files = [*files, METADATA, RELATIONSHIP.file]
         read: dict[str, list[str]] = {}
         resting: list[str] = []
 
@@ -64,7 +59,7 @@ class Asker(NamedTuple):
             resting[:] = _resting(view, list(read)) if read else []
             return found
 
-        found, source = self._ask(asked, now, files)
+        found, source = self._ask(asked, now)
         found.source = source
         for session, ids in read.items():
             access.note(self.scope(session), ids, now)
@@ -74,11 +69,9 @@ class Asker(NamedTuple):
 
     def ask(self, question: Callable[[View], T]) -> T:
         """Return the answer of a question that is no list of memories, and counts as no access."""
-        return self._ask(question, self._now(), None)[0]
+        return self._ask(question, self._now())[0]
 
-    def _ask(
-        self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None
-    ) -> tuple[T, Source]:
+    def _ask(self, question: Callable[[View], T], now: datetime) -> tuple[T, Source]:
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:
@@ -87,7 +80,7 @@ class Asker(NamedTuple):
         def ready(index: Index) -> None:
             prepare(index, now, policy)
 
-        return self.fresh.answer(Question(self.scopes, files, ready, asked))
+        return self.fresh.answer(Question(self.scopes, ready, asked))
 
     def _now(self) -> datetime:
         now = self.options.clock()

@@ -16,6 +16,7 @@ from ..index import meaning
 from ..index.archive import EVICTED, is_away
 from ..index.archive import STATE as ARCHIVED
 from ..index.database import NAMED
+from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..index.validity import holds, marks
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, type_of
@@ -103,15 +104,9 @@ def by_topic(view: View, want: Wanted, topic: str) -> Answer:
 
 def is_about(view: View, topic: str) -> Sql:
     """Return the condition that a memory is about a topic."""
-    name = [sayable(topic)]
-    tables = [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)]
-    about = Sql.joined(" UNION ALL ", tables)
-    found = (
-        f"WITH about (memory) AS ({about.text}) SELECT memory FROM about"
-        " UNION ALL SELECT r.memory FROM about CROSS JOIN memories b ON b.key = about.memory"
-        " CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id AND r.relation = 'memory_refs'"
-    )
-    given = about.parameters
+    scopes = view.within("scope")
+    found = f"SELECT memory FROM topics WHERE {scopes.text} AND topic = ?"
+    given = (*scopes.parameters, sayable(topic).lower())
     if said := " ".join(_WORD.findall(topic)):
         found += (
             " UNION ALL SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
@@ -274,21 +269,21 @@ def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     aside = want.tags or want.has_keys or is_latest
     conditions = [view.within("+m.scope" if aside else "m.scope"), *want.conditions]
     for some in want.tags:
-        named = _named(view, "tags", "tag", some)
+        named = _tagged(view, some)
         conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
     each = [Sql(f"({condition.text})", condition.parameters) for condition in conditions]
     whole = Sql.joined(" AND ", each)
     return whole.text, list(whole.parameters)
 
 
-def _named(view: View, table: str, column: str, names: Sequence[str]) -> Sql:
-    """Return a query for the memories with one of these tags or topics, or with one below it."""
-    scopes = view.within("t.scope")
-    select = f"SELECT t.memory FROM {table} t WHERE {scopes.text} AND t.{column}"
+def _tagged(view: View, names: Sequence[str]) -> Sql:
+    """Return a query for the memories with one of these tags, or with one below it."""
+    scopes = view.within("scope")
+    select = f"SELECT memory FROM topics WHERE {scopes.text} AND how = {TAG} AND topic"
     each: list[Sql] = []
     for name in map(str.lower, names):
         each.append(Sql(f"{select} = ?", (*scopes.parameters, name)))
         # The slash follows the dot in the order of characters.
         below = (*scopes.parameters, f"{name}.", f"{name}/")
-        each.append(Sql(f"{select} >= ? AND t.{column} < ?", below))
+        each.append(Sql(f"{select} >= ? AND topic < ?", below))
     return Sql.joined(" UNION ALL ", each) if each else Sql("SELECT NULL WHERE 0")

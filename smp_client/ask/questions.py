@@ -18,7 +18,7 @@ from ..model.times import microseconds
 from .argument import When, moment, require_text, shown
 
 if TYPE_CHECKING:
-    from ..index.topics import Timeline, Topic
+    from ..index.topics import Event, Topic
     from .asker import Asker
     from .options import Answer, QueryOptions, Wanted
     from .priorities import View
@@ -130,8 +130,8 @@ def topics(asked: Asked) -> list[Topic]:
     return asked._asker().ask(lambda view: topics_of(view.index, view.together))
 
 
-def timeline(asked: Asked, since: When | None = None, until: When | None = None) -> Timeline:
-    """Return the events in order; `without_time` of the list names memories without a time."""
+def timeline(asked: Asked, since: When | None = None, until: When | None = None) -> list[Event]:
+    """Return the memories that have a time, in order."""
     from ..index.topics import timeline_of
 
     def at(value: When | None, now: datetime, *, end: bool) -> int | None:
@@ -140,7 +140,7 @@ def timeline(asked: Asked, since: When | None = None, until: When | None = None)
         except (ValueError, OverflowError) as error:
             raise InvalidQuery(f"{error}.") from error
 
-    def question(view: View) -> Timeline:
+    def question(view: View) -> list[Event]:
         times = at(since, view.now, end=False), at(until, view.now, end=True)
         return timeline_of(view.index, view.together, *times)
 

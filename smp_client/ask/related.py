@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from ..index.mentions import TAG
 from ..model.record import Record
 from .engine import of_ids, scope_of
 from .options import Answer, Wanted
@@ -24,9 +25,10 @@ FROM refs r JOIN memories m ON m.key = r.memory WHERE {} ORDER BY 2 DESC, m.star
 """
 _OUTWARD = _TIES.format("m.scope = ?1 AND m.id = ?2 AND m.type <> 'relationship'")
 _INWARD = _TIES.format("r.scope = ?1 AND r.target = ?2")
-_BY_TOPIC = """
-SELECT n.id, GROUP_CONCAT(b.tag, ', ') FROM memories m JOIN tags a ON a.memory = m.key
-JOIN tags b ON b.scope = a.scope AND b.tag = a.tag AND b.memory <> a.memory
+_BY_TOPIC = f"""
+SELECT n.id, GROUP_CONCAT(b.topic, ', ') FROM memories m
+JOIN topics a ON a.memory = m.key AND a.how = {TAG}
+JOIN topics b ON b.scope = a.scope AND b.topic = a.topic AND b.how = {TAG} AND b.memory <> a.memory
 JOIN memories n ON n.key = b.memory WHERE m.scope = ? AND m.id = ? AND n.type <> 'summary'
 GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
 """

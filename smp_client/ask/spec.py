@@ -22,6 +22,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ..disk.scopes import archived_scope
+from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..model.errors import InvalidQuery
 from ..model.layout import ARCHIVED
@@ -44,7 +45,8 @@ _PRIORITY = ("priority", "decay.priority")
 _COLUMNS = {
     "id": "m.id", "type": "m.type", "text": "m.text", "agent": "m.actor", "timestamp": "m.at",
     "session": f"REPLACE(m.scope, '{ARCHIVED}/', '')",
-    "tags": "(SELECT json_group_array(t.tag) FROM tags t WHERE t.memory = m.key)",
+    "tags": "(SELECT json_group_array(t.topic) FROM topics t"
+    f" WHERE t.memory = m.key AND t.how = {TAG})",
 }  # fmt: skip
 
 Values = Sequence[Any]  # of a field of one memory, a list as one of them

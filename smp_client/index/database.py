@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..disk.scopes import session_of
+from ..disk.scopes import is_archived, session_of
 from ..disk.tree import FILE_MODE
 from ..model.deadline import step
 from ..model.record import split_name
 from ..model.times import microseconds, time_of
-from .archive import TYPE as SUMMARY_TYPE
-from .mentions import SESSION, of_session, own_topics, tell
+from . import mentions
+from .mentions import SESSION, named
 from .schema import BUSY_MS, SETTINGS, TABLES, UnusableIndex, check, connect, create
 from .validity import judge
 
@@ -145,10 +143,6 @@ class Index:
         try:
             return cls(connect(f"{path.as_uri()}?mode=rw", prepare))
         except sqlite3.DatabaseError as error:
-            # On a read-only disk SQLite cannot make the files that it needs, nor can others write.
-            with suppress(OSError, sqlite3.DatabaseError):
-                if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
-                    return cls(connect(f"{path.as_uri()}?immutable=1", check))
             raise UnusableIndex(str(error)) from error
 
     @classmethod
@@ -333,7 +327,7 @@ class Index:
         # FTS5 removes a text only where it gets the words that it once took in.
         forget = f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS}"
         ask(f"{forget} FROM memories WHERE key {_THOSE}", went)
-        for table in ("tags", "topics", "refs", "endings", "past", "places", "vectors"):
+        for table in ("topics", "refs", "endings", "past", "places", "vectors"):
             ask(f"DELETE FROM {table} WHERE memory {_THOSE}", went)
         ask(f"DELETE FROM memories WHERE key {_THOSE}", went)
         number = self._number(scope, len(entries) - len(gone))
@@ -351,11 +345,8 @@ class Index:
         ask(f"{taken} WHERE key >= ?", (first,))
         # Places are asked for many memories at once, which is much faster of a narrow table.
         many("INSERT INTO places VALUES (?, ?, ?)", ((key, number, one.place) for key, one in new))
-        # Names in lower case, so that one look finds a name however it is written.
-        tags = ((scope, tag.lower(), key) for key, entry in new for tag in entry.tags)
-        many("INSERT OR IGNORE INTO tags VALUES (?, ?, ?)", tags)
-        topics = ((scope, topic.lower(), key) for key, entry in new for topic in entry.topics)
-        many("INSERT OR IGNORE INTO topics VALUES (?, ?, ?)", topics)
+        about = ((one.type, one.at, one.id, key, named(one.tags, one.topics)) for key, one in new)
+        mentions.note(self.connection, scope, about)
         refs = ((key, scope, *ref) for key, entry in new for ref in entry.refs)
         many("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?)", refs)
         for key, entry in new:
@@ -367,12 +358,8 @@ class Index:
                     ended.append(old)
         subjects |= {entry.subject for _, entry in new if entry.subject}
         judge(self.connection, [key for key, _ in new], ended, subjects)
-        told = [
-            (one.type, one.at, one.id, key, own_topics((*one.tags, *one.topics)))
-            for key, one in new
-            if one.type != SUMMARY_TYPE
-        ]
-        tell(self.connection, scope, gone, told, {*gone.values(), *(one.id for one in entries)})
+        ids = {*gone.values(), *(one.id for one in entries)}
+        mentions.follow(self.connection, scope, ids, [key for key, one in new if one.refs])
 
     def _number(self, scope: str, more: int) -> int:
         """Return the number of a scope, which now has so many memories more."""
@@ -407,8 +394,11 @@ class Index:
     def _retell(self, scope: str, metadata: dict[str, Any]) -> None:
         """Note the topics of a session itself, and judge preferences: each is of a project."""
         created, key = time_of(metadata.get("created_at")), -self._number(scope, 0)
-        at = microseconds(created) if created else None
-        tell(self.connection, scope, [key], [(SESSION, at, "", key, of_session(metadata))], ())
+        self.connection.execute("DELETE FROM topics WHERE memory = ?", (key,))
+        if not is_archived(scope):  # there its summary is about its topics
+            at = microseconds(created) if created else None
+            row = (SESSION, at, "", key, mentions.of_session(metadata))
+            mentions.note(self.connection, scope, [row])
         asked = "SELECT DISTINCT subject FROM memories WHERE scope = ? AND subject > ''"
         if subjects := [subject for (subject,) in self.connection.execute(asked, (scope,))]:
             judge(self.connection, (), (), subjects)
@@ -422,4 +412,4 @@ class Index:
 
 def owner_word(scope: str) -> str:
     """Return one word for a scope, which marks the words of its memories among those of others."""
-    return "o" + hashlib.blake2b(scope.encode(), digest_size=8).hexdigest()
+    return f"o{scope.encode().hex()}0"  # FTS5 stems no word that ends with a digit

@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ..disk import journal
@@ -33,7 +33,6 @@ T = TypeVar("T")
 Source = Literal["index", "index and files", "files"]
 
 _BUSY_MS = 50  # how long a writer may lock the index before an index in memory answers
-_KEPT_OPEN = 8
 _ATTEMPTS = 8
 # Damaged, locked for long, or not to be written.
 _UNUSABLE = (
@@ -45,27 +44,27 @@ _REFUSED = (LockTimeout, OSError, SMPError, sqlite3.OperationalError)
 
 
 class Question(NamedTuple, Generic[T]):
-    """A question about some scopes, or about some files of these.
+    """A question about some scopes.
 
     `prepare` runs before `ask` and outside of any transaction, so that its temporary tables stay.
     """
 
     scopes: Sequence[str]
-    files: Sequence[str] | None
     prepare: Callable[[Index], None]
     ask: Callable[[Index], T]
 
 
 class Fresh:
-    """Keeps indexes open between questions; safe in threads, and after a fork."""
+    """Keeps an index open between questions; safe in threads, and after a fork."""
 
     def __init__(self, place: Place, scope: Callable[[str], Scope]) -> None:
         self._place = place
         self._scope = scope
         self._path = place.root / INDEX_FILE
-        self._idle: list[tuple[int, Index]] = []  # the file's inode, and an index that nobody asks
+        self._index: Index | None = None
+        self._inode = 0  # of the file that is open
         self._in_memory: Index | None = None  # where no index file can be used
-        self._lock = threading.Lock()  # of the two above
+        self._lock = threading.RLock()  # of the three above: one question at a time
         self._pid = os.getpid()
         self._inherited: object = None  # the parent process's connections, which must stay open
 
@@ -73,15 +72,16 @@ class Fresh:
         """Return the answer of a current index, and the sources of the answer."""
         if self._pid != os.getpid():
             # A child process must not even close the connections of its parent.
-            self._inherited = (self._idle, self._in_memory)
-            self._idle, self._in_memory = [], None
-            self._pid, self._lock = os.getpid(), threading.Lock()
-        for _ in range(_ATTEMPTS):
-            journal_ns = self._journal_ns()
-            answer = self._answer_once(question)
-            # A transaction that was recorded meanwhile may have been seen in part.
-            if self._journal_ns() == journal_ns:
-                break
+            self._inherited = (self._index, self._in_memory)
+            self._index = self._in_memory = None
+            self._pid, self._lock = os.getpid(), threading.RLock()
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                journal_ns = self._journal_ns()
+                answer = self._answer_once(question)
+                # A transaction that was recorded meanwhile may have been seen in part.
+                if self._journal_ns() == journal_ns:
+                    break
         return answer
 
     def _journal_ns(self) -> int:
@@ -93,17 +93,10 @@ class Fresh:
 
     def close(self) -> None:
         with self._lock:
-            for _, index in self._idle:
-                index.close()
-            self._idle.clear()
-        self._close_in_memory()
-
-    def _close_in_memory(self) -> None:
-        """Close the index in memory. It may be large, and the index file can be used again."""
-        with self._lock:
-            if self._in_memory:
-                self._in_memory.close()
-                self._in_memory = None
+            for index in (self._index, self._in_memory):
+                if index is not None:
+                    index.close()
+            self._index = self._in_memory = None
 
     def __del__(self) -> None:
         # After a fork, the connections are the parent's to close.
@@ -112,25 +105,26 @@ class Fresh:
 
     def _answer_once(self, question: Question[T]) -> tuple[T, Source]:
         try:
-            with self._opened() as index:
-                if index is not None:
-                    question.prepare(index)
-                    answer = self._answer_from(index, question)
-                    self._close_in_memory()
-                    return answer
+            if index := self._opened():
+                question.prepare(index)
+                answer = self._answer_from(index, question)
+                if self._in_memory is not None:  # it may be large, and the file can be used again
+                    self._in_memory.close()
+                    self._in_memory = None
+                return answer
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNUSABLE:
                 raise
-        with self._lock:
-            index = self._in_memory = self._in_memory or Index.in_memory()
-            question.prepare(index)
-            self._take_in(index, question, self._unfinished(question.scopes), settle=True)
-            return question.ask(index), "files"
+            self._inode = 0  # the file is opened anew
+        index = self._in_memory = self._in_memory or Index.in_memory()
+        question.prepare(index)
+        self._take_in(index, question, self._unfinished(question.scopes), settle=True)
+        return question.ask(index), "files"
 
     def _answer_from(self, index: Index, question: Question[T]) -> tuple[T, Source]:
         unfinished = self._unfinished(question.scopes)
         with index.undone():
-            if not unfinished and not self._missing(index, question):
+            if not unfinished and not outdated(self._place, index, question.scopes):
                 return question.ask(index), "index"
         is_current = False
         with suppress(*_REFUSED):
@@ -147,15 +141,12 @@ class Fresh:
     def _leading(self, doing: str) -> AbstractContextManager[object]:
         return lock(self._place.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, doing)
 
-    def _missing(self, index: Index, question: Question[T]) -> list[tuple[str, str]]:
-        return outdated(self._place, index, question.scopes, question.files)
-
     def _take_in(
         self, index: Index, question: Question[T], unfinished: dict[tuple[str, str], bytes],
         *, settle: bool,
     ) -> None:  # fmt: skip
         """Take in the files that the index lacks. Unfinished files are taken in as they will be."""
-        for scope, file in self._missing(index, question):
+        for scope, file in outdated(self._place, index, question.scopes):
             if (scope, file) not in unfinished:
                 refresh(self._place, index, scope, file, settle=settle)
         for (scope, file), content in unfinished.items():
@@ -174,40 +165,17 @@ class Fresh:
                 contents[name, file] = journal.read(scope, file)
         return contents
 
-    @contextmanager
-    def _opened(self) -> Iterator[Index | None]:
-        """Yield an open index of the present index file; None where no file can be used or made."""
-        inode, index = self._inode(), None
-        with self._lock:
-            # The file of these indexes was replaced.
-            for item in [item for item in self._idle if item[0] != inode]:
-                self._idle.remove(item)
-                item[1].close()
-            if self._idle:
-                index = self._idle.pop()[1]
-        if index is None:
-            index = self._open()
-            inode = self._inode()
-        if index is None:
-            yield None
-            return
-        try:
-            yield index
-        except BaseException:
-            index.close()
-            raise
-        with self._lock:
-            is_kept = len(self._idle) < _KEPT_OPEN
-            if is_kept:
-                self._idle.append((inode, index))
-        if not is_kept:
-            index.close()
-
-    def _inode(self) -> int:
-        try:
-            return self._path.stat().st_ino
-        except OSError:
-            return 0
+    def _opened(self) -> Index | None:
+        """Return an index of the present index file; None where no file can be used or made."""
+        if self._index is not None:
+            with suppress(OSError):
+                if self._path.stat().st_ino == self._inode:
+                    return self._index
+            self._index.close()
+        self._index = self._open()
+        with suppress(OSError):
+            self._inode = self._path.stat().st_ino
+        return self._index
 
     def _open(self) -> Index | None:
         with suppress(UnusableIndex):

@@ -6,7 +6,6 @@ trigger or a view would run inside our own statements.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 import sqlite3
@@ -16,11 +15,12 @@ from ..model.layout import FORMAT_VERSION
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 15 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 16 * 1000 + FORMAT_VERSION
 BUSY_MS = 10_000
 # Derived data: the next scan finds a commit that a power failure lost, so none is synced.
 SETTINGS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 
+# The long columns of memories stand last, because SQLite reads a row only as far as it must.
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE files (
@@ -29,10 +29,10 @@ CREATE TABLE files (
     PRIMARY KEY (scope, file)
 ) WITHOUT ROWID;
 CREATE TABLE memories (
-    key INTEGER PRIMARY KEY, scope TEXT, file TEXT, owner TEXT, tags TEXT, id TEXT, type TEXT,
-    start INTEGER, end INTEGER, hash TEXT, timestamp TEXT, at INTEGER, actor TEXT, text TEXT,
-    more TEXT, data TEXT, standing TEXT, base REAL, accessed INTEGER, accesses INTEGER,
-    importance REAL, ended TEXT, subject TEXT, secrets TEXT
+    key INTEGER PRIMARY KEY, scope TEXT, at INTEGER, type TEXT, standing TEXT, base REAL,
+    accessed INTEGER, accesses INTEGER, importance REAL, id TEXT, file TEXT, start INTEGER,
+    end INTEGER, hash TEXT, timestamp TEXT, actor TEXT, ended TEXT, subject TEXT, secrets TEXT,
+    owner TEXT, tags TEXT, text TEXT, more TEXT, data TEXT
 );
 CREATE INDEX memories_by_secrets ON memories (secrets) WHERE secrets IS NULL OR secrets > '';
 CREATE INDEX memories_by_id ON memories (scope, id, file, start);
@@ -47,21 +47,11 @@ CREATE TABLE scopes (number INTEGER PRIMARY KEY, scope TEXT UNIQUE, memories INT
 CREATE TABLE vectors (memory INTEGER PRIMARY KEY, vector BLOB);
 CREATE TABLE places (memory INTEGER PRIMARY KEY, scope INTEGER, place INTEGER);
 CREATE INDEX places_of_turns ON places (scope, place) WHERE place IS NOT NULL;
-CREATE TABLE tags (
-    scope TEXT, tag TEXT, memory INTEGER, PRIMARY KEY (scope, tag, memory)
-) WITHOUT ROWID;
-CREATE INDEX tags_by_memory ON tags (memory);
-CREATE INDEX tags_by_tag ON tags (tag, memory);
 CREATE TABLE topics (
-    scope TEXT, topic TEXT, memory INTEGER, PRIMARY KEY (scope, topic, memory)
-) WITHOUT ROWID;
-CREATE INDEX topics_by_memory ON topics (memory);
-CREATE TABLE mentions (
-    scope TEXT, topic TEXT, type TEXT, at INTEGER, id TEXT, memory INTEGER, own INTEGER,
+    scope TEXT, topic TEXT, type TEXT, at INTEGER, id TEXT, memory INTEGER, how INTEGER,
     PRIMARY KEY (scope, topic, type, at, id, memory)
 ) WITHOUT ROWID;
-CREATE INDEX mentions_by_memory ON mentions (memory, topic, own);
-CREATE INDEX vocabulary ON mentions (scope, topic) WHERE own;
+CREATE INDEX topics_by_memory ON topics (memory, topic, how);
 CREATE TABLE refs (
     memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)
 ) WITHOUT ROWID;
@@ -80,6 +70,7 @@ CREATE VIRTUAL TABLE words USING fts5 (text, more, actor, tags, owner, content='
 CREATE VIRTUAL TABLE terms USING fts5vocab (words, row);
 """
 TABLES = set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", SCHEMA))
+_STATEMENTS = set(SCHEMA.strip().removesuffix(";").split(";\n"))
 # A lock, a full disk or a missing right is the machine's fault: no reason to replace the file.
 _NOT_THE_FILE = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
@@ -131,23 +122,7 @@ def check(connection: sqlite3.Connection) -> None:
     if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
         said = f"application {application:#x}, version {version}"
         raise UnusableIndex(f"{said}: not an index of this version")
-    if odd := _objects(connection) ^ _expected():
-        names = sorted({name for _, name, _ in odd})
-        raise UnusableIndex(f"another schema than ours: {', '.join(names[:5])}")
-
-
-def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
-    """Return the objects of the schema. FTS5's own tables may differ between SQLite's versions."""
-    rows = connection.execute("SELECT type, name, COALESCE(sql, '') FROM sqlite_master").fetchall()
-    return frozenset(
-        (sort, name, "" if name.startswith("words_") else sql) for sort, name, sql in rows
-    )
-
-
-@functools.cache
-def _expected() -> frozenset[tuple[str, str, str]]:
-    connection = connect(":memory:", create)
-    try:
-        return _objects(connection)
-    finally:
-        connection.close()
+    # FTS5's own tables may differ between SQLite's versions.
+    asked = "SELECT sql FROM sqlite_master WHERE NOT (type = 'table' AND name LIKE 'words_%')"
+    if {sql for (sql,) in connection.execute(asked)} - {None} != _STATEMENTS:
+        raise UnusableIndex("another schema than ours")

@@ -20,10 +20,10 @@ from ..disk import tombstones
 from ..disk.locks import NO_PATIENCE, holder, lock
 from ..disk.scopes import archived_scope, has_moved, is_there
 from ..model.errors import Invalid, LockTimeout, NotInTime, SessionNotFound, SMPError
-from ..model.layout import COOKIES, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, SCRUB
+from ..model.layout import ACTIVE, COOKIES, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, SCRUB
 from .database import Index
 from .take_in import outdated, rebuild, refresh
-from .yaml_indexes import directory_of, write
+from .topics import write
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -125,8 +125,8 @@ def scrub(memory: Memory, index: Index, wait_s: float) -> None:
                 if not is_there(memory, scope):
                     index.forget_session(scope)
     for session_id in {name.split("+")[1] for name in asked if "+" in name} - {"", GLOBAL}:
-        # Where no daemon leads, only existing files are rendered anew.
-        if memory.options.is_leading or memory.tree.sizes(directory_of(session_id)):
+        # A daemon renders missing files itself, and without a daemon nobody needs them.
+        if memory.tree.sizes(f"{ACTIVE}/{session_id}/indexes"):
             with suppress(SessionNotFound, Invalid):  # it is archived or deleted by now
                 write(memory, index, session_id)
     with index.batch():

@@ -71,20 +71,16 @@ class Refreshed(NamedTuple):
 
 
 def outdated(
-    memory: Place, index: Index, asked: Sequence[str] | None = None,
-    files: Sequence[str] | None = None,
-) -> list[tuple[str, str]]:  # fmt: skip
+    memory: Place, index: Index, asked: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
     """Return the files whose disk and index differ, those that are gone included. Read none.
 
-    With `asked` scopes, or `files` of these, other scopes count only by the files that decide
-    whether a memory still holds.
+    With `asked` scopes, others count only by the files that say whether a memory still holds.
     """
     if asked is None:
         memory.tree.lists.clear()  # a look at everything trusts no look before it
     known, present = index.identities(), dict.fromkeys(scopes(memory))
     wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
-    # Relationships of other sessions bear on any memory, the rest only on preferences.
-    bearing = BEARING if files is None or PREFERENCE.file in files else (RELATIONSHIP.file,)
     found: list[tuple[str, str]] = []
     lstat = os.lstat  # asked nine times of each session
     with memory.tree.holding() as held:
@@ -94,7 +90,7 @@ def outdated(
             names: Iterable[str] = ()
             gone: Iterable[str] = ()
             if scope not in present:
-                gone = seen if scope in wanted or is_archived(scope) else seen.keys() & bearing
+                gone = seen if scope in wanted or is_archived(scope) else seen.keys() & BEARING
             elif is_archived(scope) or (scope == GLOBAL and scope in wanted):
                 names = files_of(memory, scope)
                 gone = seen.keys() - names
@@ -102,10 +98,7 @@ def outdated(
                 names = (*FILES, *files_of_folders(memory, scope))
                 gone = seen.keys() - names
             elif scope != GLOBAL:
-                names = bearing
-            if files is not None and scope in wanted:
-                names = [file for file in names if file in files]
-                gone = [file for file in gone if file in files]
+                names = BEARING
             found += [(scope, file) for file in gone]
             top = f"{directory_of(scope)}/"
             for file in names:

@@ -1,29 +1,25 @@
-"""The topics of sessions, and their events: questions to the index, see mentions.py.
+"""The topics and the events of sessions: as answers, and as the YAML files in `indexes/`.
 
-**Mentions** of a topic are the memories, and perhaps the session, that are about it. Its **weight**
-is their share of all memories, the session counted as one, rounded to two digits.
-
-**Subtopics** of a topic are those one level below it by name, and those without a dot that mostly
-occur together with it: more than half of their mentions are mentions of this topic too, this topic
-has more mentions, and no other such topic has fewer.
-
-**Several scopes** can be asked about as one. Lists of ids then say `session/DEC-001`. The summary
-of an archived session says nothing of its own, and is left out.
+The **weight** of a topic is the share of memories that are about it, the session counted as one.
+Its **subtopics** are those one level below it by name.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..disk.scopes import is_archived, session_of
-from ..model.layout import ARCHIVED
-from ..model.record import TURN, type_of
+from ..model.errors import UnsafePath
+from ..model.layout import ACTIVE, ARCHIVED, TEMPORARY, YAML_INDEXES
+from ..model.record import SESSION_KINDS, TURN, name_of, type_of
 from ..model.times import EPOCH, render_time
+from ..text.values import Value, render_entries
 from .archive import STATE
 from .archive import TYPE as SUMMARY
 from .database import Index
@@ -31,25 +27,36 @@ from .mentions import NO_TIME
 from .sql import Sql
 from .validity import marks
 
-Scopes = str | Sequence[str]  # one by its name, or several as one
-TURNS = "turns"
+if TYPE_CHECKING:
+    from ..memory import Memory
+
+TOPICS, TIMELINE, AGENTS = (name.rpartition("/")[2] for name in YAML_INDEXES)
+VERSION = 1
+_HEADING = "# Made by SMP from this session's memories; changes made here are overwritten."
+# The files are for people, and must not outgrow the files that they are made from.
+_TOPICS_AND_AGENTS, _LAST_EVENTS, _NAME_CHARACTERS = 1000, 10_000, 128
 _LISTED = (
     "decision", "finding", "preference", "learning", "pattern", "relationship", "artifact",
     "agent_state",
 )  # fmt: skip
-_PLURAL = {name: f"{name}s" for name in _LISTED} | {TURN.name: TURNS}
-_ALWAYS_LISTED = frozenset(("decisions", "findings", "preferences", TURNS))
+_PLURAL = {name: f"{name}s" for name in _LISTED} | {TURN.name: "turns"}
+_ALWAYS_LISTED = ("decisions", "findings", "preferences", "turns")
 _FURTHER = {"finding": ("severity",), "relationship": ("source", "relationship", "target")}
-_PAIRS = """
-SELECT a.topic, b.topic, COUNT(*) FROM mentions a
-CROSS JOIN mentions b ON b.memory = a.memory AND b.topic > a.topic
-WHERE a.memory > 0 AND a.{} GROUP BY 1, 2
-"""
-_EVENTS = """
+_ACTOR = {kind.name: kind.actor for kind in SESSION_KINDS}
+_ACTOR |= {"agent_state": "agent", "artifact": "created_by"}
+_EVENTS = f"""
 SELECT m.key, m.scope, m.id, m.type, m.timestamp, m.at, m.actor, m.text,
-    (SELECT json_group_array(topic) FROM mentions WHERE memory = m.key),
+    (SELECT json_group_array(topic) FROM topics WHERE memory = m.key),
     CASE WHEN m.type IN ('finding', 'relationship') THEN m.data END
-FROM memories m WHERE m.{} AND m.type <> ? ORDER BY m.at, LENGTH(m.id), m.id, m.scope, m.start
+FROM memories m WHERE m.{{}} AND m.type <> '{SUMMARY}' AND m.at BETWEEN ? AND ?
+ORDER BY m.at, LENGTH(m.id), m.id, m.scope, m.start
+"""
+_BY_AGENT = f"""
+SELECT actor, type, MIN(at), MAX(at), json_group_array(id) FROM (
+    SELECT actor, type, at, id FROM memories
+    WHERE scope = ? AND actor <> '' AND LENGTH(actor) <= {_NAME_CHARACTERS}
+    ORDER BY actor, type, at, LENGTH(id), id
+) GROUP BY actor, type
 """
 
 
@@ -82,16 +89,10 @@ class Event:
     marks: tuple[str, ...] = ()  # as those of a Record
 
 
-class Timeline(list[Event]):
-    """Events in order. Memories without a time are named apart: type, session and id of each."""
-
-    without_time: list[tuple[str, str, str]]
-
-
-def topics_of(index: Index, scopes: Scopes, most: int | None = None) -> list[Topic]:
-    """Return the topics, the most mentioned first."""
+def topics_of(index: Index, scopes: str | Sequence[str]) -> list[Topic]:
+    """Return the topics, the most mentioned first. Of several scopes, ids say `session/DEC-001`."""
     within, ask = _within(scopes), index.connection.execute
-    source, name = f"mentions WHERE {within.text}", "id"
+    source, name = f"topics WHERE {within.text} AND topic <> '*'", "id"
     if not isinstance(scopes, str):
         source = f"(SELECT * FROM {source} ORDER BY topic, type, at, id, scope)"
         name = f"REPLACE(scope, '{ARCHIVED}/', '') || '/' || id"
@@ -102,99 +103,164 @@ def topics_of(index: Index, scopes: Scopes, most: int | None = None) -> list[Top
     rows: dict[str, list[tuple[Any, ...]]] = {}
     for topic, *row in ask(found, within.parameters):
         rows.setdefault(topic, []).append(tuple(row))
+    # The summary of an archived session counts as the session.
+    everything = (
+        f"SELECT (SELECT SUM(memories) FROM scopes WHERE {within.text}), (SELECT COUNT(*)"
+        f" FROM sessions WHERE {within.text} AND scope NOT LIKE '{ARCHIVED}/%')"
+    )
+    memories, sessions = ask(everything, within.parameters * 2).fetchone()
     mentions = {topic: sum(row[1] for row in of) for topic, of in rows.items()}
-    chosen = sorted(mentions, key=lambda topic: (-mentions[topic], topic))[:most]
-    below: dict[str, list[str]] = {topic: [] for topic in chosen}
-    pairs = ask(_PAIRS.format(within.text), within.parameters)
-    wider = _wider(mentions, set(chosen), pairs)
-    for topic in chosen:
-        if topic in wider:
-            below[wider[topic]].append(topic)
-    everything = _count(index, within)
+    below: dict[str, list[str]] = {topic: [] for topic in rows}
+    order = sorted(mentions, key=lambda topic: (-mentions[topic], topic))
+    for topic in order:
+        below.get(topic.rpartition(".")[0], []).append(topic)
     return [
         Topic(
             topic,
-            round(mentions[topic] / everything, 2),
+            round(mentions[topic] / max(1, (memories or 0) + sessions), 2),
             mentions[topic],
-            shown_time(min(row[2] for row in rows[topic])),
-            shown_time(max((row[3] for row in rows[topic] if row[3] is not None), default=None)),
-            by_plural({row[0]: json.loads(row[4]) for row in rows[topic]}, _ALWAYS_LISTED),
+            _shown_time(min(row[2] for row in rows[topic])),
+            _shown_time(max((row[3] for row in rows[topic] if row[3] is not None), default=None)),
+            _by_plural({row[0]: json.loads(row[4]) for row in rows[topic]}, *_ALWAYS_LISTED),
             tuple(below[topic]),
         )
-        for topic in chosen
+        for topic in order
     ]
 
 
-def _within(scopes: Scopes) -> Sql:
+def timeline_of(
+    index: Index, scopes: str | Sequence[str], since_us: int | None = None,
+    until_us: int | None = None,
+) -> list[Event]:  # fmt: skip
+    """Return the memories of this time, both ends included, in order."""
+    within = _within(scopes)
+    times = (-NO_TIME if since_us is None else since_us, NO_TIME if until_us is None else until_us)
+    asked = _EVENTS.format(within.text)
+    rows = index.connection.execute(asked, (*within.parameters, *times)).fetchall()
+    ended = marks(index, [row[0] for row in rows])
+    topics = functools.cache(lambda text: tuple(json.loads(text)))
+    events: list[Event] = []
+    for key, scope, name, kind, stamp, at, actor, text, about, data in rows:
+        fields = json.loads(data) if data else {}
+        said = {one: fields.get(one) for one in _FURTHER.get(kind, ())}
+        further = {one: value for one, value in said.items() if isinstance(value, str)}
+        place = (STATE,) if is_archived(scope) else ()
+        of = (actor, text, topics(about), further, place + ended.get(key, ()))
+        events.append(Event(stamp, at, type_of(kind), session_of(scope), name, *of))
+    return events
+
+
+def _within(scopes: str | Sequence[str]) -> Sql:
     if isinstance(scopes, str):
         return Sql("scope = ?", (scopes,))
     return Sql("scope IN (SELECT value FROM json_each(?))", (json.dumps(list(scopes)),))
 
 
-def _count(index: Index, within: Sql) -> int:
-    """Return how many memories and sessions there are, at least one."""
-    asked = (
-        f"SELECT (SELECT COALESCE(SUM(memories), 0) FROM scopes WHERE {within.text})"
-        f" + (SELECT COUNT(*) FROM sessions WHERE {within.text})"
-        f" - (SELECT COUNT(*) FROM memories WHERE {within.text} AND type = ?)"
-    )
-    given = (*within.parameters * 3, SUMMARY)
-    return max(1, int(index.connection.execute(asked, given).fetchone()[0]))
-
-
-def shown_time(at: int | None) -> str | None:
-    """Return microseconds since 1970 as people read them."""
+def _shown_time(at: int | None) -> str | None:
     if at is None or at == NO_TIME:
         return None
     return render_time(EPOCH + timedelta(microseconds=at))
 
 
-def by_plural(
-    ids: dict[str, list[str]], always: frozenset[str] = frozenset()
-) -> dict[str, list[str]]:
+def _by_plural(ids: dict[str, list[str]], *always: str) -> dict[str, list[str]]:
     """Return ids by the plural of their kind, with the kinds that are always listed."""
     listed = {plural: ids.get(name, []) for name, plural in _PLURAL.items()}
     return {plural: ids for plural, ids in listed.items() if ids or plural in always}
 
 
-def _wider(
-    mentions: dict[str, int], chosen: set[str], pairs: Iterable[tuple[str, str, int]]
-) -> dict[str, str]:
-    """Return the topic that each is a subtopic of, for those that are one."""
-    above = ((name, name.rpartition(".")[0]) for name in chosen)
-    nearest = {name: wide for name, wide in above if wide in chosen}
-    mostly: list[tuple[int, str, str]] = []
-    for one, other, times in pairs:
-        wide, narrow = (one, other) if mentions[one] > mentions[other] else (other, one)
-        is_wider = mentions[wide] > mentions[narrow] and 2 * times > mentions[narrow]
-        if is_wider and wide in chosen and "." not in narrow:
-            mostly.append((mentions[wide], wide, narrow))
-    for _, wide, narrow in sorted(mostly):
-        nearest.setdefault(narrow, wide)
-    return nearest
+# The files, for people and for agents in any language. Equal memories give equal bytes.
 
 
-def timeline_of(
-    index: Index, scopes: Scopes, since_us: int | None = None, until_us: int | None = None
-) -> Timeline:
-    """Return the events of this time, both ends included, in order."""
-    within = _within(scopes)
-    rows = index.connection.execute(
-        _EVENTS.format(within.text), (*within.parameters, SUMMARY)
-    ).fetchall()
-    ended = marks(index, [row[0] for row in rows])
-    timeline, without = Timeline(), list[tuple[str, str, str]]()
-    topics = functools.cache(lambda text: tuple(json.loads(text)))
-    for key, scope, name, kind, stamp, at, actor, text, about, data in rows:
-        session, type = session_of(scope), type_of(kind)
-        if at is None:
-            without.append((type, session, name))
-        elif (since_us is None or at >= since_us) and (until_us is None or at <= until_us):
-            fields = json.loads(data) if data else {}
-            said = {one: fields.get(one) for one in _FURTHER.get(kind, ())}
-            further = {one: value for one, value in said.items() if isinstance(value, str)}
-            place = (STATE,) if is_archived(scope) else ()
-            of = (actor, text, topics(about), further, place + ended.get(key, ()))
-            timeline.append(Event(stamp, at, type, session, name, *of))
-    timeline.without_time = without
-    return timeline
+def render(index: Index, session_id: str) -> dict[str, bytes]:
+    """Return the content of each file, by its name."""
+    topics: dict[str, Value] = {}
+    for one in topics_of(index, session_id)[:_TOPICS_AND_AGENTS]:
+        topics[one.name] = {
+            "weight": one.weight,
+            "mentions": one.mentions,
+            "first_mentioned": one.first_mentioned,
+            "last_mentioned": one.last_mentioned,
+            "related_memories": _refs(one.related),
+            "subtopics": list(one.subtopics),
+        }
+    events, hours = timeline_of(index, session_id)[-_LAST_EVENTS:], dict[str, list[Value]]()
+    for event in events:
+        hours.setdefault(f"{event.timestamp[:13]}:00", []).append(event.ref)
+    buckets: dict[str, Value] = {
+        hour: {"event_count": len(refs), "event_refs": refs} for hour, refs in hours.items()
+    }
+    bodies: dict[str, tuple[str, dict[str, Value]]] = {
+        TOPICS: ("topic_index", {"topics": topics}),
+        TIMELINE: ("timeline_index", {"events": [*map(_event, events)], "buckets": buckets}),
+        AGENTS: ("agent_index", {"agents": _agents(index, session_id)}),
+    }
+    asked = (
+        "SELECT COALESCE((SELECT MAX(at) FROM memories WHERE scope = ?1),"
+        " (SELECT MIN(at) FROM topics WHERE scope = ?1))"
+    )
+    last = _shown_time(index.connection.execute(asked, (session_id,)).fetchone()[0])
+    files: dict[str, bytes] = {}
+    for name, (top, body) in bodies.items():
+        lines = render_entries({top: {"version": VERSION, "last_updated": last, **body}}, 0)
+        files[name] = ("\n".join([_HEADING, *lines]) + "\n").encode()
+    return files
+
+
+def write(memory: Memory, index: Index, session_id: str) -> list[str]:
+    """Write the files that differ, and return their names."""
+    memory._session(session_id)  # raises where there is none
+    directory = f"{ACTIVE}/{session_id}/indexes"
+    if not memory.tree.exists(directory):
+        # Moved into its place, so that it brings no session back that is deleted meanwhile.
+        aside = f"{TEMPORARY}/{os.urandom(16).hex()}"
+        memory.tree.make_directory(aside)
+        memory.tree.rename_new(aside, directory)
+    changed: list[str] = []
+    for name, content in render(index, session_id).items():
+        try:
+            is_same = memory.tree.read(f"{directory}/{name}") == content
+        except (FileNotFoundError, UnsafePath):
+            is_same = False
+        if not is_same:
+            memory.tree.replace_derived(f"{directory}/{name}", content)
+            changed.append(name)
+    return changed
+
+
+def _refs(related: dict[str, list[str]]) -> dict[str, Value]:
+    """Return the ids of each kind: turns by number."""
+    found: dict[str, Value] = {plural: [*ids] for plural, ids in related.items()}
+    if "turns" in found:
+        numbers = (one.removeprefix("turn-") for one in related["turns"])
+        found["turns"] = [int(one) if one.isdecimal() else one for one in numbers]
+    return found
+
+
+def _event(event: Event) -> dict[str, Value]:
+    kind = name_of(event.type)
+    shown: dict[str, Value] = {"timestamp": event.timestamp, "type": kind, "ref": event.ref}
+    if kind == TURN.name:
+        shown["participants"] = [event.actor] if event.actor else []
+    elif event.actor:
+        shown[_ACTOR[kind]] = event.actor
+    return {**shown, **event.further, "topics": [*event.topics]}
+
+
+def _agents(index: Index, session_id: str) -> dict[str, Value]:
+    """Return everybody who spoke or made a memory, those with the most first."""
+    ids: dict[str, dict[str, list[str]]] = {}
+    times: dict[str, list[int]] = {}
+    for actor, kind, first, last, listed in index.connection.execute(_BY_AGENT, (session_id,)):
+        ids.setdefault(actor, {})[kind] = json.loads(listed)
+        times.setdefault(actor, []).extend(at for at in (first, last) if at is not None)
+    agents: dict[str, Value] = {}
+    order = sorted((-sum(map(len, kinds.values())), actor) for actor, kinds in ids.items())
+    for _, actor in order[:_TOPICS_AND_AGENTS]:
+        memories = _by_plural(ids[actor])
+        agents[actor] = {
+            "message_count": len(memories.pop("turns", [])),
+            "first_active": _shown_time(min(times[actor], default=None)),
+            "last_active": _shown_time(max(times[actor], default=None)),
+            "memories": _refs(memories),
+        }
+    return agents

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from smp_client import Session, SessionNotFound, SMPError
 from smp_client.disk.session_files import METADATA, new_metadata
 from smp_client.index.database import Index
-from smp_client.index.yaml_indexes import write as write_yaml_indexes
+from smp_client.index.topics import write as write_yaml_indexes
 from smp_client.model.record import TURN
 from smp_client.model.times import parse_time, render_time
 

@@ -29,7 +29,7 @@ import smp_client.disk.locks
 import smp_client.disk.quarantine
 import smp_client.disk.tree
 import smp_client.exchange.gate
-import smp_client.index.yaml_indexes
+import smp_client.index.topics
 import smp_client.memory
 import smp_client.passes.compaction
 import smp_client.passes.decay
@@ -143,7 +143,7 @@ def grow(memory: Memory) -> None:
     for finding in ("FIND-001", "FIND-003"):
         long_ago.resolve_finding(finding, resolved_by="user", action_taken="none")
     long_ago.save_agent_state("veritas", {"mood": "busy"})
-    memory.session(SESSION)._asker().ask(lambda view: smp_client.index.yaml_indexes.write(memory, view.index, SESSION))
+    memory.session(SESSION)._asker().ask(lambda view: smp_client.index.topics.write(memory, view.index, SESSION))
 
 
 def compact(memory: Memory) -> None:

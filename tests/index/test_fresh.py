@@ -351,9 +351,9 @@ def test_a_child_may_ask_after_its_parent_did(
     """With connections of its own; and the parent goes on with its."""
 
     def asked_with_own() -> bool:
-        inherited = {id(index) for _, index in memory._answering[0]._idle}
+        inherited = memory._answering[0]._index
         session.search("number")
-        return inherited.isdisjoint(id(index) for _, index in memory._answering[0]._idle)
+        return memory._answering[0]._index is not inherited
 
     with led(memory) if is_led else nullcontext():
         for number in range(3):

@@ -36,7 +36,7 @@ def without(contents: Contents, files: set[tuple[str, str]]) -> Contents:
     kept = {name: [row for row in rows if row[:2] not in files] for name, rows in contents.items()}
     kept["sessions"] = [row for row in kept["sessions"] if (row[0], "metadata.yaml") not in files]
     scopes = {scope for scope, _ in files}
-    kept["mentions"] = [row for row in kept["mentions"] if row[0] not in scopes]
+    kept["topics"] = [row for row in kept["topics"] if row[0] not in scopes]
     return kept
 
 

@@ -12,15 +12,21 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from smp_client import Memory, Session, SessionNotFound
 from smp_client.index.database import Entry, Index
 from smp_client.index.take_in import rebuild
-from smp_client.index.topics import Topic, timeline_of, topics_of
-from smp_client.index.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
-from smp_client.model.times import microseconds, render_time, time_of
+from smp_client.index.topics import (
+    AGENTS,
+    TIMELINE,
+    TOPICS,
+    Topic,
+    render,
+    timeline_of,
+    topics_of,
+    write,
+)
+from smp_client.model.times import microseconds
 
 GOLDEN = Path(__file__).parent.parent / "golden/indexes"
 DAY = "2026-01-11T"
@@ -48,7 +54,7 @@ def about(memory: Memory, index: Index, scopes: str | list[str] = "s1") -> dict[
 
 @pytest.fixture
 def first(memory: Memory) -> Session:
-    """A decision, a finding, and a turn that refers to the finding and says another topic."""
+    """A decision, a finding, and a turn that refers to the finding."""
     session = memory.create_session(id="first", user="user-123", topic="security")
     session.update_metadata(created_at=f"{DAY}10:00:00Z")
     session.record_decision("Use OAuth", made_by="architect", tags=["Security", "oauth.tokens"],
@@ -62,7 +68,7 @@ def first(memory: Memory) -> Session:
 
 @pytest.fixture
 def second(memory: Memory) -> Session:
-    """With ids of the first session, and with a word that is a topic only there."""
+    """With ids of the first session."""
     session = memory.create_session(id="second", user="user-123", topic="billing")
     session.update_metadata(created_at=f"{DAY}09:00:00Z")
     tags = ["billing", "security"]
@@ -81,9 +87,8 @@ def test_a_topic_says_how_much_there_is_about_it_and_what(
                "turns": ["turn-1"]}  # fmt: skip
     times = (f"{DAY}10:00:00Z", f"{DAY}10:30:00Z")
     # The session itself, and then all of its memories.
-    assert topics["security"] == Topic("security", 1.0, 4, *times, related, ("mfa", "oauth"))
+    assert topics["security"] == Topic("security", 1.0, 4, *times, related, ())
     assert topics["oauth"].subtopics == ("oauth.tokens",)
-    assert topics["oauth.tokens"].related["turns"] == ["turn-1"], "it is said there"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +129,7 @@ def test_the_topics_of_several_sessions_are_merged(
     assert (security.mentions, security.weight) == (5, round(5 / 7, 2))
     assert security.related["decisions"] == ["first/DEC-001", "second/DEC-001"]
     assert merged["billing"].first_mentioned == f"{DAY}09:00:00Z"
-    assert merged["mfa"].related["turns"] == ["first/turn-1"], "in the second it is only a word"
+    assert merged["mfa"].related["turns"] == ["first/turn-1"]
     assert list(merged)[:2] == ["security", "billing"]
 
 
@@ -147,40 +152,6 @@ def test_a_topic_with_dots_is_below_another(memory: Memory, session: Session, in
         "security.authentication": ("security.authentication.mfa",),
         "security.authentication.mfa": (),
     }
-
-
-def test_a_topic_is_below_the_nearest_that_it_mostly_occurs_with(
-    memory: Memory, session: Session, index: Index
-) -> None:
-    """mfa is mostly about auth, which is mostly about security: nothing is listed twice."""
-    further = [["auth", "mfa"]] * 2 + [["auth"]] * 3 + [[]] * 2 + [["alone"]]
-    for tags in [*(["security", *more] for more in further), ["alone"], ["alone"]]:
-        session.record_decision("D", made_by="a", tags=tags)
-    topics = about(memory, index)
-    assert {name: topics[name].subtopics for name in ("security", "auth", "mfa", "alone")} == {
-        "security": ("auth",), "auth": ("mfa",), "mfa": (), "alone": ()}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("topic", "text", "said"),
-    [
-        ("mfa", "Is MFA needed?", True),
-        ("mfa", "mfas and emfatic", False),
-        ("mfa_requirements", "the MFA requirements", True),
-        ("mfa_requirements", "mfa-requirements.", True),
-        ("mfa_requirements", "requirements of MFA", False),
-        ("a.b-c", "so A b\nC", True),
-        ("über", "ÜBER alles", True),
-        ("mfa", "", False),
-    ],
-)
-def test_a_topic_that_is_said_is_mentioned(
-    memory: Memory, session: Session, index: Index, topic: str, text: str, *, said: bool
-) -> None:
-    """All words of its name, one behind the other, in any case and with anything between them."""
-    session.record_preference("P", topic=topic)
-    session.add_turn("user", text)
-    assert about(memory, index)[topic].related["turns"] == ["turn-1"][:said]
 
 
 # The files.
@@ -263,86 +234,34 @@ def test_only_files_that_differ_are_written(memory: Memory, session: Session, in
     assert not (memory.root / "active/s1").exists(), "its indexes do not bring a session back"
 
 
-# Any memories.
-
-NAMES = st.one_of(
-    st.sampled_from(["security", "security.mfa", "mfa", "a..b", ".x", "no", "1", "2026-01-11"]),
-    st.text(max_size=140),
-)
-TIMES = st.one_of(st.none(), st.datetimes().map(lambda at: f"{at.isoformat()}Z"), st.just("soon"))
-KINDS = ["decision", "finding", "learning", "relationship", "conversation_turn", "artifact"]
-MADE = st.fixed_dictionaries({
-    "type": st.sampled_from(KINDS), "id": st.sampled_from(["turn-1", "turn-2", "D-1", "D-2", "§"]),
-    "time": TIMES, "actor": NAMES, "text": st.text(max_size=60),
-    "tags": st.lists(NAMES, max_size=4), "refs": st.lists(st.sampled_from(["D-1", "turn-2", "?"])),
-})  # fmt: skip
-
-
-def entry(number: int, made: dict[str, Any]) -> Entry:
-    time = time_of(made["time"])
-    return Entry(
-        made["id"], made["type"], f"{number}", "{}", number, number + 1,
-        render_time(time) if time else None, microseconds(time) if time else None,
-        made["actor"].replace("\0", ""), made["text"], tags=tuple(dict.fromkeys(made["tags"])),
-        refs=tuple((target, "memory_refs") for target in sorted(set(made["refs"]))),
-    )  # fmt: skip
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    made=st.lists(MADE, max_size=25),
-    context=st.fixed_dictionaries({"primary_topic": NAMES, "tags": st.lists(NAMES, max_size=3)}),
-)
-def test_any_memories_give_files_that_hold_together(
-    made: list[dict[str, Any]], context: dict[str, Any]
+def test_odd_names_and_times_give_files_that_can_be_read(
+    memory: Memory, session: Session, index: Index
 ) -> None:
-    """Every reference leads to a memory; every memory with a time is one event, in its hour."""
-    index = Index.in_memory()
-    about = {"context": context, "created_at": "2026-01-01T00:00:00Z"}
-    index.note_session("s", "active", about)
-    entries = [entry(number, one) for number, one in enumerate(made)]
-    index.add("s", "any", entries)
-    files = [yaml.safe_load(content) for content in render(index, "s").values()]
-    index.close()
-    topics, timeline, agents = (next(iter(file.values())) for file in files)
-    ids = {one.id for one in entries}
-    events = [(event["type"], event["ref"], event["timestamp"]) for event in timeline["events"]]
-    expected = [(one.type, one.id, one.timestamp) for one in entries if one.timestamp]
-    assert sorted(events) == sorted(expected)
-    hours: dict[str, list[str]] = {}
-    for _, ref, time in events:
-        hours.setdefault(f"{time[:13]}:00", []).append(ref)
-    assert {hour: one["event_refs"] for hour, one in timeline["buckets"].items()} == hours
-    below = [name for topic in topics["topics"].values() for name in topic["subtopics"]]
-    assert len(below) == len(set(below)), "a topic is below one other at most"
-    assert set(below) <= topics["topics"].keys()
-    for topic in topics["topics"].values():
-        related = topic["related_memories"]
-        refs = [ref for kind, refs in related.items() for ref in refs if kind != "turns"]
-        assert set(refs) <= ids
-        # Only the session itself is a mention without a memory.
-        assert 0 <= topic["mentions"] - len(refs) - len(related["turns"]) <= 1
-        assert topic["weight"] == round(topic["mentions"] / (len(made) + 1), 2) <= 1
-    for agent in agents["agents"].values():
-        assert {ref for refs in agent["memories"].values() for ref in refs} <= ids
-
-
-def numbered(number: int, tags: list[str], actor: str = "a") -> Entry:
-    time = f"2026-01-01T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z"
-    made = {"type": "finding", "id": f"finding-{number}", "time": time, "actor": actor}
-    return entry(number, {**made, "text": "x", "tags": tags, "refs": []})
+    """Names that only a person can have written are topics as they stand."""
+    names = ["a..b", ".x", "no", "1", "2026-01-11", "x" * 200, "ü: [", "*"]
+    tags = ", ".join(f"'{name}'" for name in names)
+    records = f"  - {{id: A, tags: [{tags}], timestamp: soon}}\n  - {{id: '§', tags: 5}}\n"
+    (memory.root / "active/s1/findings.yaml").write_text(f"version: 1\nfindings:\n{records}")
+    rebuild(memory, index)
+    files = {name: yaml.safe_load(text) for name, text in render(index, "s1").items()}
+    topics = files[TOPICS]["topic_index"]["topics"]
+    assert set(names) - {"*"} <= topics.keys()
+    assert topics["1"]["related_memories"]["findings"] == ["A"]
+    assert topics["1"]["first_mentioned"] is None
+    assert files[TIMELINE]["timeline_index"]["events"] == []
 
 
 def test_the_files_are_bounded(index: Index) -> None:
-    """1,000 topics and agents, and the newest 10,000 events, with 16 topics each."""
-    entries = [numbered(number, [f"t{number % 2000}", *(f"own{number}.{tag}" for tag in range(20))]
-                        if number > 10_000 else [f"t{number % 2000}"], f"a{number % 1500}")
-               for number in range(10_010)]  # fmt: skip
+    """1,000 topics and agents, and the newest 10,000 events."""
+    entries = [
+        Entry(f"finding-{number}", "finding", f"{number}", "{}", timestamp=f"{DAY}00:00:00Z",
+              at=number, actor=f"a{number % 1500}", tags=(f"t{number % 2000}",))
+        for number in range(10_010)
+    ]  # fmt: skip
     index.add("s", "any", entries)
     files = [yaml.load(text, yaml.CSafeLoader) for text in render(index, "s").values()]
     topics, timeline, agents = (next(iter(file.values())) for file in files)
     assert (len(topics["topics"]), len(agents["agents"])) == (1000, 1000)
     assert list(topics["topics"])[:3] == ["t0", "t1", "t2"]
-    events = timeline["events"]
-    assert [event["ref"] for event in (events[0], events[-1])] == ["finding-10", "finding-10009"]
-    assert (len(events), len(events[-1]["topics"])) == (10_000, 16)
+    events = [event["ref"] for event in timeline["events"]]
+    assert (len(events), events[0], events[-1]) == (10_000, "finding-10", "finding-10009")

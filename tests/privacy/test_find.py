@@ -18,7 +18,7 @@ import pytest
 from smp_client import InvalidQuery, Memory, Session
 from smp_client.disk.journal import record as record_intent
 from smp_client.disk.quarantine import quarantine_bytes
-from smp_client.index.yaml_indexes import write as write_indexes
+from smp_client.index.topics import write as write_indexes
 from smp_client.passes.compaction import compact
 from smp_client.privacy import find
 from smp_client.privacy.find import Occurrence
