@@ -227,8 +227,8 @@ class Worker:
                 # Every write leads to a line "indexed".
                 say = root.log.info if is_scan else root.log.debug
                 say("scanned" if is_scan else "indexed", component="indexer", files=taken.files,
-                    added=taken.added, removed=taken.removed, sessions=sorted(taken.changed)[:20],
-                    forgotten=sorted(vanished)[:20], duration_ms=ms_since(started))  # fmt: skip
+                    sessions=sorted(taken.changed)[:20], forgotten=sorted(vanished)[:20],
+                    duration_ms=ms_since(started))  # fmt: skip
             self._log_unreadable(root, taken.changed)
             # A scan also looks at files that a client has indexed while no daemon ran.
             for scope in taken.changed.keys() | (root.inbox.unnumbered() if is_scan else set()):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..disk.scopes import is_archived, session_of
+from ..disk.scopes import session_of
 from ..disk.tree import FILE_MODE
 from ..model.deadline import step
 from ..model.record import split_name
@@ -267,26 +267,14 @@ class Index:
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
         )
 
-    def forget_file(self, scope: str, file: str) -> list[str]:
-        """Return the ids of the memories that are gone with the file."""
-        _, went = self.replace(scope, file, [])
+    def forget_file(self, scope: str, file: str) -> None:
+        self.replace(scope, file, [])
         self.connection.execute("DELETE FROM files WHERE scope = ? AND file = ?", (scope, file))
-        return went
 
     # Memories.
 
-    def doubles(self, scope: str | None = None) -> list[tuple[str, str, int]]:
-        """Return the ids that several records of one file have, with the file and their number."""
-        within = "WHERE scope = ?" if scope is not None else ""
-        asked = f"SELECT file, id, COUNT(*) FROM memories {within} GROUP BY scope, id, file"
-        given = () if scope is None else (scope,)
-        return self.connection.execute(f"{asked} HAVING COUNT(*) > 1", given).fetchall()
-
-    def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> tuple[int, list[str]]:
-        """Make the memories of a file these, and touch only those that differ.
-
-        Return how many came, and the ids of those that went; one that changed does both.
-        """
+    def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
+        """Make the memories of a file these, and touch only those that differ."""
         left: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
         known = (
             "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ?"
@@ -306,7 +294,6 @@ class Index:
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
         gone = {key: one for (one, _), same in left.items() for key, _, _ in same}
         self._exchange(scope, file, gone, new, [key for *_, key in moved])
-        return len(new), list(gone.values())
 
     def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
         self._exchange(scope, file, {}, list(entries), [])
@@ -395,10 +382,9 @@ class Index:
         """Note the topics of a session itself, and judge preferences: each is of a project."""
         created, key = time_of(metadata.get("created_at")), -self._number(scope, 0)
         self.connection.execute("DELETE FROM topics WHERE memory = ?", (key,))
-        if not is_archived(scope):  # there its summary is about its topics
-            at = microseconds(created) if created else None
-            row = (SESSION, at, "", key, mentions.of_session(metadata))
-            mentions.note(self.connection, scope, [row])
+        at = microseconds(created) if created else None
+        row = (SESSION, at, "", key, mentions.of_session(metadata))
+        mentions.note(self.connection, scope, [row])
         asked = "SELECT DISTINCT subject FROM memories WHERE scope = ? AND subject > ''"
         if subjects := [subject for (subject,) in self.connection.execute(asked, (scope,))]:
             judge(self.connection, (), (), subjects)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..disk.session_files import METADATA
 from ..redaction.redact import harmless, listed_kinds
@@ -22,14 +22,9 @@ SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > ''
 UNION ALL SELECT scope, '{METADATA}', '', 0, '', secrets FROM sessions WHERE secrets > ''
 ORDER BY 1, 2, 4 LIMIT {_CAP}
 """
-_COUNT = (
-    "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '')"
-    " + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
-)
 
 
-@dataclass(frozen=True)
-class Spotted:
+class Spotted(NamedTuple):
     """A memory, or the metadata of a session, that holds secrets of these kinds."""
 
     scope: str
@@ -55,24 +50,15 @@ class Spotted:
 def found(index: Index) -> list[Spotted]:
     """Return the leaks that the index knows."""
     rows = index.connection.execute(_FOUND)
-    return [
-        Spotted(scope, file, name, start, digest, tuple(json.loads(kinds).items()))
-        for scope, file, name, start, digest, kinds in rows
-    ]
-
-
-def count(index: Index) -> int:
-    return int(index.connection.execute(_COUNT).fetchone()[0])
+    return [Spotted._make((*row, tuple(json.loads(kinds).items()))) for *row, kinds in rows]
 
 
 def sentence(leaks: list[Spotted]) -> str:
     """Return a sentence with the number of leaks, their kinds, the first places and the advice."""
-    kinds: dict[str, int] = {}
-    for kind, times in (item for leak in leaks for item in leak.kinds):
-        kinds[kind] = kinds.get(kind, 0) + times
-    places = [harmless(f"{leak.id or leak.file} in {leak.scope}") for leak in leaks[:3]]
-    more = f" and {len(leaks) - 3:,} more" if len(leaks) > 3 else ""
+    kinds = sum((Counter(dict(leak.kinds)) for leak in leaks), Counter[str]())
+    places = ", ".join(harmless(f"{leak.id or leak.file} in {leak.scope}") for leak in leaks[:3])
+    more = ", …" if len(leaks) > 3 else ""
     return (
         f"Memories with secrets that were not redacted: {len(leaks):,}"
-        f" ({listed_kinds(kinds)}): {', '.join(places)}{more}. {ADVICE}."
+        f" ({listed_kinds(kinds)}): {places}{more}. {ADVICE}."
     )

@@ -41,6 +41,7 @@ OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 _BY_STATE = (
     "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 )
+_DOUBLES = "SELECT id FROM memories GROUP BY scope, id, file HAVING COUNT(*) > 1"
 _UNREADABLE = "SELECT COUNT(*) FROM files WHERE bad > 0 OR problem IS NOT NULL"
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
@@ -94,8 +95,7 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
 
 
 def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Status:
-    report = _daemon_report(memory)
-    disk = os.statvfs(memory.root)
+    report, disk = _daemon_report(memory), os.statvfs(memory.root)
     is_full = disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files and not disk.f_favail)
     problems: list[str] = []
     if disk.f_flag & os.ST_RDONLY:
@@ -112,9 +112,8 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     silent_s = (at - beat).total_seconds() if beat else 0.0
     if beat is None:
         problems.append("The daemon is starting. Ask again in a few seconds.")
-    elif silent_s < -SILENT_AFTER_S:
-        problems.append("The daemon's last sign is from the future. Set the clock right.")
-    elif silent_s > SILENT_AFTER_S and not is_full:
+    elif abs(silent_s) > SILENT_AFTER_S and not is_full:
+        # Its last sign may be from the future, where the clock was set back.
         sign = f"The daemon ({leader}) has given no sign for {silent_s:.0f} s."
         problems.append(f"{sign} Look at its log, or start it again.")
     problems += map(str, report["problems"])
@@ -127,8 +126,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
 
 
 def _daemon_report(memory: Place) -> dict[str, Any]:
-    """Return the status that the daemon wrote. Parts of another form are left out, because anybody
-    can write the file."""
+    """Return the status that the daemon wrote, without parts of another form."""
     report = None
     with suppress(FileNotFoundError, ValueError, RecursionError):
         report = json.loads(memory.tree.read(STATUS_FILE))
@@ -155,17 +153,16 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
         yield f"The index cannot be used: {error}. A daemon rebuilds it, or smp reindex."
         return
     with closing(opened) as index:
-        ask = index.connection.execute
-        root.generation = index.generation
+        ask, secrets = index.connection.execute, exposures.found(index)
+        root.generation, root.secrets = index.generation, len(secrets)
         root.memories = ask("SELECT COUNT(*) FROM memories").fetchone()[0]
         root.sessions = dict(ask(_BY_STATE).fetchall())
-        root.secrets = exposures.count(index)
         if bad := ask(_UNREADABLE).fetchone()[0]:
             yield f"Files that cannot be read as a whole: {bad:,}. smp check names them."
-        if twice := len(index.doubles()):
+        if twice := len(ask(_DOUBLES).fetchall()):
             yield f"Ids that name several memories: {twice:,}. smp check names the lines."
-        if root.secrets:
-            yield exposures.sentence(exposures.found(index))
+        if secrets:
+            yield exposures.sentence(secrets)
         if any(name.startswith(SCRUB) for name in memory.tree.list(".smp")):
             yield "Words of purged memories may stand in the index. A daemon removes them."
         if deep:
@@ -185,10 +182,7 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
                 if tree.exists(f"{place}/{name}/{file}"):
                     root.sessions[place] = root.sessions.get(place, 0) + 1
                     counted.add(name)
-    pieces = list(quarantined(memory))
-    root.quarantined = len(pieces)
-    if foreign := sum("-journal-" in name for name in pieces):
-        yield f"Pieces from .smp/journal/ in quarantine/: {foreign:,}. Look at them there."
+    root.quarantined = len(list(quarantined(memory)))
     if not published(tree).is_sound():
         mend = "Restart the daemon, or remove the file."
         yield f"{POLICY_FILE} was not written by SMP, so the defaults hold. {mend}"

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..disk.place import Place
 from ..disk.scopes import (
@@ -62,14 +62,6 @@ _NO_FILES: dict[str, tuple[int, ...]] = {}
 _UNREADABLE = (NewerFormat, CorruptionDetected, TookTooLong)
 
 
-class Refreshed(NamedTuple):
-    """The result of taking in one file."""
-
-    added: int = 0
-    removed: int = 0
-    parsed_bytes: int = 0
-
-
 def outdated(
     memory: Place, index: Index, asked: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
@@ -112,12 +104,7 @@ def outdated(
                 except OSError:
                     found.append((scope, file))
                     continue
-                if seen.get(file) != (
-                    status.st_ino & _INODE_BITS,
-                    status.st_size,
-                    status.st_mtime_ns,
-                    status.st_ctime_ns,
-                ):
+                if seen.get(file) != identity(status):
                     found.append((scope, file))
     return found
 
@@ -136,35 +123,30 @@ def cover(index: Index, scope: str, file: str, content: bytes) -> None:
         _note_problem(index, scope, file, known, None, str(error))
 
 
-def refresh(
-    memory: Place, index: Index, scope: str, file: str, *, settle: bool = True
-) -> Refreshed:
-    """Make the index true for one file as it is now. An unreadable file keeps its memories.
+def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool = True) -> int:
+    """Make the index true for one file as it is now, and return how many bytes were parsed.
 
-    Without settling, an index that is kept could miss the next change.
+    An unreadable file keeps its memories. Without settling, an index could miss the next change.
     """
     if not is_of(scope, file):
-        return Refreshed()
-    path = f"{directory_of(scope)}/{file}"
+        return 0
     known = index.file_state(scope, file)
     if is_archived(scope) and not counts(memory, scope, file):
-        return _forget(index, scope, file)
+        _forget(index, scope, file)
+        return 0
     try:
-        with memory.tree.opened(path) as descriptor:
+        with memory.tree.opened(f"{directory_of(scope)}/{file}") as descriptor:
             status = os.fstat(descriptor)
             if known is not None and known[:4] == identity(status):
-                return Refreshed()
+                return 0
             status = _settled(descriptor) if settle else status
             content = read_from(descriptor, 0)
     except FileNotFoundError:
-        return _forget(index, scope, file)
+        _forget(index, scope, file)
+        return 0
     except (OSError, UnsafePath) as error:
-        # A link or a directory in its place is looked at again when it changes.
-        unsafe = None
-        with suppress(OSError, UnsafePath):
-            unsafe = memory.tree.stat(path) if isinstance(error, UnsafePath) else None
-        _note_problem(index, scope, file, known, unsafe, str(error))
-        return Refreshed()
+        _note_problem(index, scope, file, known, None, str(error))
+        return 0
     try:
         with index.one_file(), deadline(LIMIT_S + len(content) / _BYTES_PER_S):
             return _take_in(index, scope, file, content, known, identity(status))
@@ -176,22 +158,17 @@ def refresh(
         # Nobody thought of this, and it must not cost the other files.
         problem = f"It cannot be taken in: {harmless(repr(error))}"[:_PROBLEM_CAP]
         _note_problem(index, scope, file, known, status, problem)
-    return Refreshed(parsed_bytes=len(content))
+    return len(content)
 
 
-def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
-    """Return id and hash of each memory in a file, as the index would have them."""
+def ids_in(scope: str, file: str, content: bytes) -> list[str]:
+    """Return the id of each memory in a file. Raise where the file cannot be taken in."""
     if file == METADATA:
         load_mapping(content, "session", METADATA)
         return []
-    if is_archived(scope):
-        entries: Iterable[Entry] = _packed(scope, file, content)
-    elif kind := kinds_of(scope).get(file):
-        found = format_of(kind).parse(content).records
-        entries = [_entry_of(kind, record) for record in found if record.has_id]
-    else:
-        entries = [_entry_of_file(file, content)]
-    return [(entry.id, entry.hash) for entry in entries]
+    if kind := kinds_of(scope).get(file):
+        return [one.id for one in _entries(kind, format_of(kind).parse(content))]
+    return [_entry_of_file(file, content).id]
 
 
 def rebuild(memory: Place, index: Index) -> None:
@@ -205,41 +182,38 @@ def rebuild(memory: Place, index: Index) -> None:
 def _take_in(
     index: Index, scope: str, file: str, content: bytes,
     known: FileState | None, seen: tuple[int, int, int, int],
-) -> Refreshed:  # fmt: skip
+) -> int:  # fmt: skip
     # Content that has grown since it was measured does not fit, and is looked at again.
     state = FileState(*seen, zlib.crc32(content), 0)._replace(size=len(content))
     is_same = known and (known.size, known.checksum) == (state.size, state.checksum)
     if known and is_same and not known.problem:
         index.note_file(scope, file, state._replace(indent=known.indent, bad=known.bad))
-        return Refreshed()
+        return 0
     entries: Iterable[Entry] = ()
     if kind := kinds_of(scope).get(file):
         form, tail = format_of(kind), _parse_grown(kind, content, known)
         if known and tail is not None:
-            grown = _entries(kind, tail)
-            index.add(scope, file, grown)
+            index.add(scope, file, _entries(kind, tail))
             index.note_file(scope, file, state._replace(indent=known.indent))
-            return Refreshed(len(grown), 0, len(content) - known.size)
+            return len(content) - known.size
         found = form.parse(content)
         # A list that is not at the end of its file, or has a bad record, is parsed whole each time.
         bad = len(found.bad) + sum(not record.has_id for record in found.records)
         is_plain = form.opening(found, content) == b"" and not bad
         state = state._replace(indent=found.indent if is_plain else -1, bad=bad)
-        added, went = index.replace(scope, file, _entries(kind, found))
-        index.note_file(scope, file, state)
-        return Refreshed(added, len(went), len(content))
-    if file == METADATA:
+        entries = _entries(kind, found)
+    elif file == METADATA:
         metadata = load_mapping(content, "session", METADATA)
         context = metadata.get("context")
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
         index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
     elif is_archived(scope):
-        entries = _packed(scope, file, content, index)
+        entries = _packed(index, scope, file, content)
     else:
         entries = [_entry_of_file(file, content)]
-    added, went = index.replace(scope, file, entries)
+    index.replace(scope, file, entries)
     index.note_file(scope, file, state)
-    return Refreshed(added, len(went), len(content))
+    return len(content)
 
 
 def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordList | None:
@@ -299,11 +273,10 @@ def _entry_of_file(file: str, content: bytes) -> Entry:
     return _entry(memory_id, kind, value, data, hash_of_bytes(content), **whole)
 
 
-def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -> Iterator[Entry]:
-    """Yield the memories in a bundle, each with its place among all bytes that are packed.
+def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Entry]:
+    """Yield the memories in a bundle, and note the state and the project of an archived session.
 
-    A packed file that cannot be read costs only its own memories. With an index, the state and the
-    project of an archived session are noted there.
+    A packed file that cannot be read costs only its own memories.
     """
     from ..disk.bundle import unpacked  # late: most questions unpack nothing
 
@@ -314,9 +287,8 @@ def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -
             archive.as_memory({"archived_at": packed.manifest.at, **facts})
         )
         yield _entry(archive.ID, archive.TYPE, value, data, digest, text=_words(facts))
-        if index is not None:
-            project = project_of(facts.get("project"))
-            index.note_session(scope, archive.STATE, archive.metadata_of(facts), project)
+        project = project_of(facts.get("project"))
+        index.note_session(scope, archive.STATE, archive.metadata_of(facts), project)
     at = 0
     for name, member in packed.members.items():
         path = name.partition("/")[2]
@@ -393,11 +365,10 @@ def _words(value: Mapping[str, Value], but: str = "") -> str:
 # The state of files.
 
 
-def _forget(index: Index, scope: str, file: str) -> Refreshed:
-    went = index.forget_file(scope, file)
+def _forget(index: Index, scope: str, file: str) -> None:
+    index.forget_file(scope, file)
     if file in (METADATA, ARCHIVE):
         index.forget_metadata(scope)
-    return Refreshed(removed=len(went))
 
 
 def _note_problem(

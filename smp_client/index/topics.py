@@ -92,7 +92,8 @@ class Event:
 def topics_of(index: Index, scopes: str | Sequence[str]) -> list[Topic]:
     """Return the topics, the most mentioned first. Of several scopes, ids say `session/DEC-001`."""
     within, ask = _within(scopes), index.connection.execute
-    source, name = f"topics WHERE {within.text} AND topic <> '*'", "id"
+    source = f"topics WHERE {within.text} AND topic <> '*' AND type <> '{SUMMARY}'"
+    name = "id"
     if not isinstance(scopes, str):
         source = f"(SELECT * FROM {source} ORDER BY topic, type, at, id, scope)"
         name = f"REPLACE(scope, '{ARCHIVED}/', '') || '/' || id"

@@ -24,7 +24,7 @@ from ..disk.scopes import directory_of, files_of, is_archived, kinds_of, scopes,
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import DEEPEST, is_left_alone
 from ..index.status import SILENT_AFTER_S
-from ..index.take_in import describe
+from ..index.take_in import ids_in
 from ..model import layout
 from ..model.errors import LockTimeout, NewerFormat, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
@@ -109,7 +109,7 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
     for file in files_of(memory, scope):
         try:
             content = tree.read(f"{top}/{file}")
-            ids = [memory_id for memory_id, _ in describe(scope, file, content)]
+            ids = ids_in(scope, file, content)
         except (SMPError, OSError) as error:
             yield _unreadable(scope, file, error, _BY_HAND)
             continue

@@ -20,8 +20,6 @@ class Taken:
 
     present: set[str]  # sessions on disk, and `global`
     files: int = 0
-    added: int = 0
-    removed: int = 0
     parsed_bytes: int = 0
     changed: dict[str, set[str]] = field(default_factory=dict)  # files by session
     inboxes: set[str] = field(default_factory=set)  # sessions that may have drops
@@ -95,10 +93,7 @@ def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: 
     with index.batch():
         for scope, file in files:
             before = index.connection.total_changes
-            done = refresh(memory, index, scope, file)
             taken.files += 1
-            taken.added += done.added
-            taken.removed += done.removed
-            taken.parsed_bytes += done.parsed_bytes
+            taken.parsed_bytes += refresh(memory, index, scope, file)
             if index.connection.total_changes != before:
                 taken.changed.setdefault(scope, set()).add(file)

@@ -39,7 +39,7 @@ class UnlockedEdits:
         root, began = self._root, time.monotonic()
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
-            if exposures.count(root.index):
+            if exposures.found(root.index):
                 leaks.forget(root.index)
             return
         self.is_unfinished = False
@@ -47,7 +47,7 @@ class UnlockedEdits:
             if rounds >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.is_unfinished = True
                 break
-        secrets = exposures.found(root.index) if exposures.count(root.index) else []
+        secrets = exposures.found(root.index)
         # A secret that comes back later is reported again.
         self._reported &= {secret.key for secret in secrets}
         self._retry_at = {secret: at for secret, at in self._retry_at.items() if at > began}

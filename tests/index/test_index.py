@@ -30,8 +30,7 @@ Contents = dict[str, list[tuple[Any, ...]]]
 def refresh_all(memory: Memory, index: Index) -> int:
     """Take in what changed, and return how many bytes were parsed for it."""
     with index.batch():
-        done = [refresh(memory, index, scope, file) for scope, file in outdated(memory, index)]
-    return sum(one.parsed_bytes for one in done)
+        return sum(refresh(memory, index, *file) for file in outdated(memory, index))
 
 
 def rebuilt(memory: Memory) -> Contents:

@@ -15,7 +15,7 @@ import pytest
 from smp_client import Conflict, Memory, Session, TransactionPending
 from smp_client.disk import access, journal
 from smp_client.disk.access import Access
-from smp_client.index.take_in import describe
+from smp_client.index.take_in import ids_in
 from smp_client.model.priority import Policy
 from smp_client.model.record import DECISION
 from smp_client.passes import decay as pass_
@@ -296,7 +296,7 @@ def test_files_in_another_style(
     assert all("priority: 0.6" in other for _, other in changed)
     assert sum("access_count: 1" in other for _, other in changed) == (lines > 0)
     assert session.decay().actions == []
-    known = [len(describe("s1", "decisions.yaml", content)) for content in (before, after)]
+    known = [len(ids_in("s1", "decisions.yaml", content)) for content in (before, after)]
     assert known[0] == known[1]
 
 
