@@ -25,7 +25,7 @@ GROUPS = {
         "new": ("write", "Make a session and print its id."),
         "init": ("upkeep", "Make a sessions tree."),
         "run": ("host", "Look after sessions trees until stopped."),
-        "service": ("host", "Have systemd run the daemon."),
+        "service": ("host", "Have systemd or launchd run the daemon."),
         "mcp": ("host", "Let agents ask and record over the Model Context Protocol."),
     },
     "Write and ask": {

@@ -158,7 +158,7 @@ def sample(_call: Call) -> None:
 
 @click.group()
 def service() -> None:
-    """Have systemd run the daemon."""
+    """Have systemd or launchd run the daemon."""
 
 
 @command("--config --dry-run --json", _ROOTS, _SYSTEM, _FORCE, group=service)
@@ -170,8 +170,6 @@ def install(call: Call) -> None:
     from ..service import service_file as work
     from ..service.unit import describe
 
-    mac = "On macOS put launchd/session-memory-persistence.plist into ~/Library/LaunchAgents."
-    call.check((sys.platform == "darwin", mac))
     where = service_place(system=call.system)
     # The system's service must not depend on the settings of the person who installs it.
     named = call.config or (str(SYSTEM_FILE) if call.system and SYSTEM_FILE.exists() else None)
@@ -182,7 +180,7 @@ def install(call: Call) -> None:
     wanted = describe(roots, loaded.file, account, loaded["log.file"])
     if call.dry_run:
         work.refuse_if_edited(where, force=call.force)
-        file = work.render(wanted)
+        file = work.render(wanted, where)
         call.print({"path": str(where.path), "file": file, "dry_run": True}, file.rstrip("\n"))
         return
     changed = work.install(wanted, where, force=call.force)
@@ -201,7 +199,7 @@ def uninstall(call: Call) -> None:
         changed = work.state(where) is not work.State.ABSENT
     else:
         changed = work.uninstall(where, force=call.force)
-    commands = [f"{where.control} stop smp && {where.control} daemon-reload"] if changed else []
+    commands = [work.after_uninstall(where)] if changed else []
     verb = ("Would remove" if call.dry_run else "Removed") if changed else "There is no"
     _say(call, where, verb, changed, commands)
 
@@ -222,7 +220,7 @@ def show_(call: Call) -> None:
 def service_place(*, system: bool) -> Place:
     from ..service.service_file import place
 
-    return place(system, Path.home(), os.environ)
+    return place(sys.platform, system, Path.home(), os.environ)
 
 
 def _say(call: Call, where: Place, verb: str, changed: bool, commands: Sequence[str]) -> None:

@@ -1,1 +1,1 @@
-"""`smp run` under systemd: its unit, and the messages to systemd."""
+"""`smp run` under systemd or launchd: its service file, and the messages to systemd."""

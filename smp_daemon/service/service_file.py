@@ -1,7 +1,8 @@
-"""The unit where systemd looks for it: installed, removed, never over a person's edits.
+"""A service file where its manager looks for it: installed, removed, never over a person's edits.
 
-The file holds the checksum of its other lines, which shows whether somebody has edited it. systemd
-need not be running: commands that only it can follow are returned for a person.
+The manager is systemd on Linux and launchd on macOS. The file holds the checksum of its other
+lines, which shows whether somebody has edited it. The manager need not be running: commands that
+only it can follow are returned for a person.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from smp_client import Memory
 from smp_client.disk.tree import Tree
 from smp_client.model.errors import Conflict, StorageFailed, UnsafePath
 
-from .unit import Service, render_unit
+from .unit import LABEL, Service, render_plist, render_unit
 
 UNIT_NAME = "smp.service"
 SYSTEM_MODE = 0o644  # everybody may see which services the system runs; a user's own stays 0600
@@ -36,22 +38,33 @@ class State(StrEnum):
 class Place:
     path: Path
     system: bool
+    log: str = ""  # takes the output where launchd is the manager, which has no journal
 
     @property
     def control(self) -> str:
+        if self.log:
+            return "sudo launchctl" if self.system else "launchctl"
         return "sudo systemctl" if self.system else "systemctl --user"
 
 
-def place(system: bool, home: Path, environment: Mapping[str, str]) -> Place:
+def place(platform: str, system: bool, home: Path, environment: Mapping[str, str]) -> Place:
+    if platform == "darwin":
+        library = (Path("/") if system else home) / "Library"
+        directory = library / ("LaunchDaemons" if system else "LaunchAgents")
+        return Place(directory / f"{LABEL}.plist", system, str(library / "Logs/smp.log"))
     own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "systemd/user"
     return Place((Path("/etc/systemd/system") if system else own) / UNIT_NAME, system)
 
 
-def render(service: Service) -> str:
+def render(service: Service, where: Place) -> str:
     """Return the whole file, with its checksum."""
-    body = render_unit(service)
+    body = render_plist(service, where.log) if where.log else render_unit(service)
     origin = "From `smp service install`, which does not touch it any more once it is edited."
-    return f"# {origin} sha256:{_checksum(body)}\n{body}"
+    mark = f"{origin} sha256:{_checksum(body)}"
+    if not where.log:
+        return f"# {mark}\n{body}"
+    declaration, rest = body.split("\n", 1)  # before which nothing may stand
+    return f"{declaration}\n<!-- {mark} -->\n{rest}"
 
 
 def state(where: Place) -> State:
@@ -75,7 +88,7 @@ def read(where: Place) -> str | None:
 
 def install(service: Service, where: Place, *, force: bool = False) -> bool:
     """Write the file, and make the roots. Return False where the file is there already."""
-    content = render(service)
+    content = render(service, where)
     if read(where) == content:
         return False
     refuse_if_edited(where, force=force)
@@ -114,9 +127,24 @@ def refuse_if_edited(where: Place, *, force: bool) -> None:
 def after_install(where: Place) -> list[str]:
     """Return the commands with which a person starts the service, also where it runs already."""
     control = where.control
+    if where.log:
+        again = f"{after_uninstall(where)} 2>/dev/null"
+        start = f"{control} bootstrap {_domain(where)} {shlex.quote(str(where.path))}"
+        return [f"{again}; {start}"]
     start = f"{control} daemon-reload && {control} enable smp && {control} restart smp"
     # Without lingering, a user's services end when the user logs out.
     return [start, *([] if where.system else ["loginctl enable-linger"])]
+
+
+def after_uninstall(where: Place) -> str:
+    """Return the command with which a person stops the service."""
+    if where.log:
+        return f"{where.control} bootout {_domain(where)}/{LABEL}"
+    return f"{where.control} stop smp && {where.control} daemon-reload"
+
+
+def _domain(where: Place) -> str:
+    return "system" if where.system else f"gui/{os.getuid()}"
 
 
 def _checksum(body: str) -> str:

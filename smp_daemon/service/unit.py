@@ -1,8 +1,9 @@
-"""A service of systemd: which program runs for which roots, and its unit."""
+"""A service: which program runs for which roots, as a unit of systemd and for launchd."""
 
 from __future__ import annotations
 
 import os
+import plistlib
 import re
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from smp_client.model.errors import Invalid
 
+LABEL = "session-memory-persistence"
 # The exit codes of `smp run` where another daemon has the lead, and where the settings are bad.
 FOR_A_PERSON = (4, 5)
 
@@ -51,8 +53,8 @@ class Service:
     log: str | None = None  # the directory of the log file, where the settings name one
 
     def __post_init__(self) -> None:
-        """Refuse paths that a unit cannot hold."""
-        odd = "is not absolute, or has characters that a unit cannot hold"
+        """Refuse paths that a service file cannot hold."""
+        odd = "is not absolute, or has characters that a service file cannot hold"
         paths = (self.python, *self.writes, *filter(None, [self.config]))
         bad = [path for path in paths if path[0] != "/" or not path.isprintable()]
         bad += [self.python] if _UNSAFE_IN_PROGRAM & set(self.python) else []
@@ -167,3 +169,21 @@ def quoted(word: str) -> str:
 def argument(word: str) -> str:
     """Return a word of a command line, in which variables ($) mean themselves too."""
     return quoted(word.replace("$", "$$"))
+
+
+def render_plist(service: Service, log: str) -> str:
+    properties = {
+        "Label": LABEL,
+        **({} if service.user is None else {"UserName": service.user}),
+        "ProgramArguments": list(service.command),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},  # not after a stop that somebody asked for
+        "ThrottleInterval": 10,
+        "ExitTimeOut": 15,
+        "ProcessType": "Background",
+        "Umask": 0o077,
+        "SoftResourceLimits": {"Core": 0, "NumberOfFiles": 4096},
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+    }
+    return plistlib.dumps(properties, sort_keys=False).decode()

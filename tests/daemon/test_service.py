@@ -1,9 +1,10 @@
-"""Services: units of systemd, their installation, and messages to systemd."""
+"""Services: the files for systemd and launchd, their installation, and messages to systemd."""
 
 from __future__ import annotations
 
 import json
 import os
+import plistlib
 import shutil
 import signal
 import socket
@@ -110,7 +111,7 @@ def test_what_a_service_file_cannot_say_is_refused(program: str, roots: tuple[st
 def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, user: str | None) -> None:
     """`systemd-analyze verify` has no complaint, for the user's manager and the system's."""
     path = tmp_path / "smp.service"
-    path.write_text(install.render(describe(["/srv/a b"], user=user)))
+    path.write_text(install.render(describe(["/srv/a b"], user=user), place_in(tmp_path)))
     manager = [] if user else ["--user"]
     checked = analyze("verify", *manager, "--man=no", str(path), runtime=tmp_path)
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -140,12 +141,27 @@ def test_a_word_of_a_command_is_escaped(word: str, line: str) -> None:
 
 
 def test_the_user_and_the_system_have_their_places(tmp_path: Path) -> None:
-    def path(system: bool, **environment: str) -> str:
-        return str(install.place(system, tmp_path, environment).path)
+    def path(platform: str, system: bool, **environment: str) -> str:
+        return str(install.place(platform, system, tmp_path, environment).path)
 
-    assert path(False) == f"{tmp_path}/.config/systemd/user/smp.service"
-    assert path(False, XDG_CONFIG_HOME="/c") == "/c/systemd/user/smp.service"
-    assert path(True) == "/etc/systemd/system/smp.service"
+    assert path("linux", False) == f"{tmp_path}/.config/systemd/user/smp.service"
+    assert path("linux", False, XDG_CONFIG_HOME="/c") == "/c/systemd/user/smp.service"
+    assert path("linux", True) == "/etc/systemd/system/smp.service"
+    plist = "session-memory-persistence.plist"
+    assert path("darwin", False) == f"{tmp_path}/Library/LaunchAgents/{plist}"
+    assert path("darwin", True) == f"/Library/LaunchDaemons/{plist}"
+
+
+def test_launchd_gets_the_command_with_its_roots_and_says_how_to_start_it(tmp_path: Path) -> None:
+    where = install.place("darwin", False, tmp_path, {})
+    service = describe([tmp_path / "a & b"])
+    assert install.install(service, where)
+    properties = plistlib.loads(where.path.read_bytes())
+    assert tuple(properties["ProgramArguments"]) == service.command
+    assert properties["StandardErrorPath"] == f"{tmp_path}/Library/Logs/smp.log"
+    assert install.state(where) is State.OURS
+    assert f"launchctl bootstrap gui/{os.getuid()} {where.path}" in install.after_install(where)[0]
+    assert install.after_uninstall(where).startswith("launchctl bootout gui/")
 
 
 def test_installing_twice_changes_nothing_and_other_roots_do(tmp_path: Path) -> None:
