@@ -7,7 +7,7 @@ bytes in the way of the next record go to quarantine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
 from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
-from ..disk.locks import NO_PATIENCE, holder, lock
 from ..disk.place import Place
 from ..disk.quarantine import quarantined
-from ..disk.scope import UPKEEP
 from ..disk.scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import DEEPEST, is_left_alone
 from ..index.status import SILENT_AFTER_S
 from ..index.take_in import ids_in
 from ..model import layout
-from ..model.errors import LockTimeout, NewerFormat, SessionNotFound, SMPError
+from ..model.errors import NewerFormat, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
 from ..model.outcome import Action, Outcome
 from ..model.record import Kind, state_history
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
 _BY_HAND, _REPAIR = "Mend it by hand.", "Run smp check --repair."
 _STALE = "an old version of it, into which somebody may have written after it was replaced"
-_UNDESCRIBED = "it does not say what the bundles beside it hold"
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
     top, tree = directory_of(scope), memory.tree
     for name in layout.SESSION_DIRECTORIES if scope != GLOBAL else ():
         if tree.exists(f"{top}/{name}") and not tree.is_directory(f"{top}/{name}"):
-            yield Complaint(scope, name, None, "it is not a directory", "Move it away, and repair.")
+            yield Complaint(scope, name, None, "it is not a directory", "Move it away.")
     for one in tree.walk(top, lambda *_: None):
         if one.is_deep:
             problem = f"it is deeper than {DEEPEST} directories, and not looked into"
@@ -110,22 +107,18 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
         try:
             content = tree.read(f"{top}/{file}")
             ids = ids_in(scope, file, content)
-        except (SMPError, OSError) as error:
+        except Exception as error:  # whatever it is, the other files are to be read too
             yield _unreadable(scope, file, error, _BY_HAND)
-            continue
-        except Exception as error:  # nobody thought of this, and the other files are to be read too
-            problem = f"it cannot be read: {error!r}"
-            yield Complaint(scope, file, None, problem, "Move it away, and report it.")
             continue
         if len(ids) > len(set(ids)):
             yield from _doubles(scope, file, content)
 
 
 def _unreadable(scope: str, file: str, error: Exception, advice: str) -> Complaint:
-    problem = str(error).removesuffix(getattr(error, "advice", "")).rstrip(" .")
-    return Complaint(
-        scope, file, None, problem, error.advice if isinstance(error, NewerFormat) else advice
-    )
+    is_known = isinstance(error, (SMPError, OSError))
+    problem = str(error).removesuffix(getattr(error, "advice", "")) if is_known else repr(error)
+    advice = error.advice if isinstance(error, NewerFormat) else advice
+    return Complaint(scope, file, None, problem.rstrip(" ."), advice)
 
 
 def _doubles(scope: str, file: str, content: bytes) -> Iterator[Complaint]:
@@ -144,17 +137,15 @@ def _doubles(scope: str, file: str, content: bytes) -> Iterator[Complaint]:
 def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
     """Yield drops that are no memories, unfinished changes and quarantined bytes, of all or one."""
     tree = memory.tree
-    is_led = holder(tree, layout.LEAD_SCOPE, layout.LEAD) is not None
     for scope in tree.list(ACTIVE) if only is None else [only]:
         directory = f"{ACTIVE}/{scope}"
         for name in rejected(tree, directory):
-            why = why_rejected(tree, directory, name).rstrip(".")
-            problem = f"a drop that was rejected{': ' if why else ''}{why}"
+            problem = f"a drop that was rejected: {why_rejected(tree, directory, name).rstrip('.')}"
             advice = "Mend it and move it back into inbox/, or remove it and the note beside it."
             yield Complaint(scope, f"{REJECTED}/{name}", None, problem, advice)
-        advice = "smp status says why it waits." if is_led else "smp run takes it in."
         for name in waiting(tree, directory):
-            if not is_led or _has_waited(tree, f"{directory}/{INBOX}/{name}"):
+            if _has_waited(tree, f"{directory}/{INBOX}/{name}"):
+                advice = "smp status says why it waits."
                 problem = "a drop that was not taken in yet"
                 yield Complaint(scope, f"{INBOX}/{name}", None, problem, advice)
     for name in tree.list(JOURNAL):
@@ -175,92 +166,49 @@ def _has_waited(tree: Tree, path: str) -> bool:
         return False  # it went just now
 
 
-# Bundles.
-
-
 def check_bundles(memory: Place, name: str) -> list[Complaint]:
-    """Return which bundles of a session, or of `global`, are damaged or not described."""
-    if name != GLOBAL and not layout.is_session_id(name):
-        return []
-    if not (complaints := list(_wrong_bundles(memory.tree, name))):
-        return []
-    # It may look wrong because somebody is at work there: it must be wrong also when nobody is.
-    try:
-        with lock(memory.tree, name, UPKEEP, NO_PATIENCE, "checking bundles"):
-            return list(_wrong_bundles(memory.tree, name))
-    except LockTimeout:
-        return []
-    except (SMPError, OSError):
-        return complaints  # nothing can be written here, so nobody is at work
-
-
-def _wrong_bundles(tree: Tree, name: str) -> Iterator[Complaint]:
-    for directory in (f"{ARCHIVED}/{name}", f"{DELETED}/{name}"):
-        is_sound = True
-        for path in bundle.paths(tree, directory):
+    """Return which bundles of a session, or of `global`, are damaged."""
+    found: list[Complaint] = []
+    is_ours = name == GLOBAL or layout.is_session_id(name)
+    for directory in (f"{ARCHIVED}/{name}", f"{DELETED}/{name}") if is_ours else ():
+        for path in bundle.paths(memory.tree, directory):
             try:
-                bundle.read(tree, path).pieces()
+                bundle.read(memory.tree, path).pieces()
             except FileNotFoundError:
                 continue  # restored just now
             except (SMPError, OSError) as error:
-                is_sound = False
-                yield _unreadable(directory, path.rpartition("/")[2], error, _DAMAGED)
-        if is_sound and (wrong := _wrong_description(tree, directory)):
-            yield Complaint(directory, wrong.rpartition("/")[2], None, _UNDESCRIBED, _REPAIR)
-
-
-def _wrong_description(tree: Tree, directory: str) -> str | None:
-    """Return the file for people beside bundles, if it is not that of their manifests."""
-    path, content = bundle.rendered(tree, directory)
-    with suppress(SMPError, OSError):
-        return path if content is not None and tree.read(path) != content else None
-    return path
-
-
-def describe_bundles(memory: Place, name: str, *, dry_run: bool = False) -> Iterator[Action]:
-    """Render the files for people beside the bundles of a session anew, where they are wrong."""
-    for directory in (f"{ARCHIVED}/{name}", f"{DELETED}/{name}"):
-        if path := _wrong_description(memory.tree, directory):
-            if not dry_run:
-                bundle.describe(memory.tree, directory)
-            yield Action(name, "describe_bundles", (path,), _UNDESCRIBED)
+                found.append(_unreadable(directory, path.rpartition("/")[2], error, _DAMAGED))
+    return found
 
 
 # Repairing.
 
 
 def repair(session: Session, *, dry_run: bool = False) -> Outcome:
-    """Finish changes that were cut off, quarantine torn records, and make missing files anew.
+    """Finish changes that were cut off, quarantine torn records, and make lost metadata anew.
 
     The problems of the outcome are left to a person.
     """
-    outcome, scope, place = Outcome(dry_run=dry_run), session.scope, Place(session.scope.tree.root)
-
-    def attempt(step: Callable[[], Iterator[Action]]) -> None:
-        try:
-            outcome.actions += step()
-        except (SMPError, OSError) as error:
-            outcome.problems.append(f"{session.id}: {error}")
-
-    attempt(lambda: _finish_changes(scope, dry_run))
+    outcome, scope = Outcome(dry_run=dry_run), session.scope
+    outcome.actions += _finish_changes(scope, dry_run)
     with scope.undisturbed("repairing"):
         scope.require()  # a session that was archived meanwhile must not come back, empty
         files = (stale_files if dry_run else fold_retired)(scope)
         outcome.actions += [Action(scope.name, "fold_versions", (file,), _STALE) for file in files]
-        attempt(lambda: _make_directories(scope, dry_run))
-        attempt(lambda: _make_metadata(session, dry_run))
+        try:
+            outcome.actions += _make_metadata(session, dry_run)
+        except (SMPError, OSError) as error:
+            outcome.problems.append(f"{session.id}: {error}")
         agents = filter(layout.is_file_id, session.agent_states())
         for kind in [*session.kinds, *map(state_history, agents)]:
             # A file that cannot be read is named below, and keeps no other from being repaired.
             with suppress(SMPError, OSError):
-                outcome.actions += _mend_file(scope, kind, dry_run)
-        attempt(lambda: describe_bundles(place, session.id, dry_run=dry_run))
+                outcome.actions += _quarantine_torn(scope, kind, dry_run)
     cut = {action.about[0] for action in outcome.actions if action.type == "set_aside"}
     for one in validate(session):
         is_aside = one.file.startswith(f"{QUARANTINE}/")
         if not is_aside and not (dry_run and (one.advice == _REPAIR or one.file in cut)):
             outcome.problems.append(sentence(one))
-    outcome.problems[:] = dict.fromkeys(outcome.problems)
     return outcome
 
 
@@ -271,14 +219,6 @@ def _finish_changes(scope: Scope, dry_run: bool) -> Iterator[Action]:
         if not dry_run and not journal.load(scope, name):
             sort, reason = "set_aside", "a recorded change that the disk has damaged"
         yield Action(scope.name, sort, (name,), reason)
-
-
-def _make_directories(scope: Scope, dry_run: bool) -> Iterator[Action]:
-    for name in layout.SESSION_DIRECTORIES:
-        if not scope.tree.exists(scope.path(name)):
-            if not dry_run:
-                scope.tree.make_directory(scope.path(name))
-            yield Action(scope.name, "make_directory", (name,), "it was missing")
 
 
 def _make_metadata(session: Session, dry_run: bool) -> Iterator[Action]:
@@ -301,26 +241,22 @@ def _make_metadata(session: Session, dry_run: bool) -> Iterator[Action]:
     yield Action(session.id, "make_metadata", (METADATA,), reason)
 
 
-def _mend_file(scope: Scope, kind: Kind, dry_run: bool) -> Iterator[Action]:
-    """Make a missing record file; quarantine a record that a crash has cut off at its end."""
-    form, path, sort, reason = (
-        format_of(kind), scope.path(kind.file), "make_file", "it was missing"
-    )  # fmt: skip
-    if scope.tree.exists(path):
-        content = scope.read(kind.file)
-        torn = form.torn(form.parse(content), content)
-        if torn is None:
-            return
-        with scope.tree.opened(path) as descriptor:
-            if not (form.is_ours(content, torn) or is_left_alone(descriptor)):
-                return  # somebody may still be writing it
-        line = content.count(b"\n", 0, torn) + 1
-        sort = "set_aside"
-        reason = f"a record that was cut off while it was written, from line {line} on"
-    elif "/" in kind.file:
-        return  # the history of a state that was saved once
+def _quarantine_torn(scope: Scope, kind: Kind, dry_run: bool) -> Iterator[Action]:
+    """Quarantine a record that a crash has cut off at the end of its file."""
+    form, path = format_of(kind), scope.path(kind.file)
+    if not scope.tree.exists(path):
+        return  # the next writer makes it
+    content = scope.read(kind.file)
+    torn = form.torn(form.parse(content), content)
+    if torn is None:
+        return
+    with scope.tree.opened(path) as descriptor:
+        if not (form.is_ours(content, torn) or is_left_alone(descriptor)):
+            return  # somebody may still be writing it
     if not dry_run:
         with scope.locked([kind.file], f"repairing {kind.file}") as held:
             held[kind.file].note.pop("file", None)  # look, whatever the last writer knew
             tail_of(scope, kind, held[kind.file])
-    yield Action(scope.name, sort, (kind.file,), reason)
+    line = content.count(b"\n", 0, torn) + 1
+    reason = f"a record that was cut off while it was written, from line {line} on"
+    yield Action(scope.name, "set_aside", (kind.file,), reason)

@@ -262,9 +262,7 @@ def _planned(session: Session, target_bytes: int) -> CompactionPlan:
         if fixed or reading:
             used = max(item.used, reading.last) if reading else item.used
             items[place] = item._replace(fixed=fixed, used=used)
-    now = session._now()
-    now = now if now.tzinfo else now.replace(tzinfo=UTC)
-    return plan(items, policy_of(session), now, target_bytes, decayed_below)
+    return plan(items, policy_of(session), session._now(), target_bytes, decayed_below)
 
 
 def _question(view: View) -> tuple[list[Item], float]:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ..disk import access
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ..session import Session
 
 CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED = "created", "active", "idle", "decaying", "archived"
-# Clocks differ by less. A time beyond it is a slip, and must not keep a session alive for ever.
-_FUTURE = timedelta(days=1)
 _STATUSES = {"become_active": ACTIVE, "become_idle": IDLE, "become_decaying": DECAYING,
              "archive": ARCHIVED}  # fmt: skip
 _TYPES = {status: type for type, status in _STATUSES.items()}
@@ -62,10 +60,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Transition(Action):
-    """From one state into another, if the session still is as it was when that was decided."""
+    """Into another state, if the session was not used since that was decided."""
 
-    before: str = ACTIVE
-    last_activity: datetime | None = None
+    last_activity: datetime = EPOCH
 
 
 def state_for(idle_for: timedelta, thresholds: Thresholds) -> str:
@@ -98,7 +95,7 @@ def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Transition | N
     reason = f"used at {render_time(last)}"
     if due != ACTIVE:
         reason = f"not used since {render_time(last)}, {due} after {limits[due]}"
-    return Transition(name, _TYPES[due], (name,), reason, before=status, last_activity=last)
+    return Transition(name, _TYPES[due], (name,), reason, last_activity=last)
 
 
 def wait_s(thresholds: Thresholds) -> float:
@@ -122,22 +119,21 @@ def activities(
 
 def _activities(view: View, read: Mapping[str, datetime | None]) -> dict[str, datetime]:
     within, ask = view.within("scope"), view.index.connection.execute
-    limit = min(view.now, datetime.max.replace(tzinfo=UTC) - _FUTURE) + _FUTURE
     found: dict[str, datetime] = {}
 
-    def note(scope: str, *times: datetime | None) -> None:
-        for time in times:
-            if time is not None and EPOCH < time <= limit:
-                found[scope] = max(found.get(scope, EPOCH), time)
+    def note(scope: str, time: datetime | None) -> None:
+        # A time in the future is a slip, and must not keep a session alive for ever.
+        if time is not None and EPOCH < time <= view.now:
+            found[scope] = max(found.get(scope, EPOCH), time)
 
     for scope, at in read.items():
         note(scope, at)
-    names = ("created_at", "last_accessed") if read else ("created_at",)
     asked = f"SELECT scope, metadata FROM sessions WHERE {within.text}"
     for scope, metadata in ask(asked, within.parameters):
-        note(scope, *(time_of(json.loads(metadata).get(name)) for name in names))
+        for name in ("created_at", "last_accessed") if read else ("created_at",):
+            note(scope, time_of(json.loads(metadata).get(name)))
     for column in ("at", "accessed") if read else ("at",):
-        past = f"{within.text} AND {column} <= {microseconds(limit)}"
+        past = f"{within.text} AND {column} <= {microseconds(view.now)}"
         query = f"SELECT scope, MAX({column}) FROM memories WHERE {past} GROUP BY scope"
         for scope, at in ask(query, within.parameters):
             note(scope, time_at(at))
@@ -146,7 +142,7 @@ def _activities(view: View, read: Mapping[str, datetime | None]) -> dict[str, da
     query = f"SELECT scope, json_extract(data, '$.updated_at') FROM memories WHERE {changed}"
     for scope, stamp in ask(query, within.parameters):
         note(scope, time_of(stamp))
-    return {scope: min(time, view.now) for scope, time in found.items()}
+    return found
 
 
 def lifecycle(
@@ -162,7 +158,6 @@ def lifecycle(
     thresholds, now = memory.options.thresholds, memory.options.clock()
     if not archive:
         thresholds = thresholds._replace(archive_after_days=math.inf)
-    now = now if now.tzinfo else now.replace(tzinfo=UTC)
     used = activities(memory, _names(memory, only))
     for name in _names(memory, only):
         try:
@@ -200,17 +195,17 @@ def _no_metadata(name: str) -> CorruptionDetected:
 
 
 def apply(memory: Memory, action: Transition) -> Outcome:
-    """Change the state of a session, unless the session has changed since the plan."""
+    """Change the state of a session, unless the session was used since the plan."""
     session, status = memory._session(action.session), _STATUSES[action.type]
+    if last_activity(session) > action.last_activity:
+        return Outcome()
     if status == ARCHIVED:
         from ..change.move import archive  # late: it loads tar and gzip
 
-        last, planned = last_activity(session), action.last_activity
-        is_other = session.state != action.before or (planned is not None and last > planned)
-        return Outcome() if is_other else archive(memory, session.id, action.reason)
+        return archive(memory, session.id, action.reason)
     with session.scope.undisturbed("changing where the session is in its life"):
-        is_done = _change_status(session.scope, status, action.reason, only_from=(action.before,))
-    return Outcome([action] if is_done else [])
+        _change_status(session.scope, status, action.reason)
+    return Outcome([action])
 
 
 def _names(memory: Memory, only: Collection[str] | None = None) -> list[str]:

@@ -8,14 +8,14 @@ and lists where others wrote the same words.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..change.change import Request, apply
-from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, place_of
+from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use
 from ..change.move import delete_session, destroy, sweep
 from ..change.restore import delete, removal, sessions_with
 from ..change.select import Selection, agent_of, several, texts_of
@@ -42,13 +42,11 @@ if TYPE_CHECKING:
     from ..index.database import Index
     from ..memory import Memory
 
-    _Note = Callable[["Doomed", Sequence[Holding]], None]
-
 _NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: nothing is purged."
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
 _WAIT_S, _PAUSE_S = 4.0, 0.1  # for old versions of a file, which rest and may be open
-_LINE, _WORD = 12, 25  # characters; a shorter line, or a shorter word alone, may stand anywhere
+_LINE = 16  # characters; a shorter line may stand anywhere
 _NEEDLES = 20  # lines of purged memories that are sought in other files
 
 
@@ -60,8 +58,7 @@ class Doomed:
     path: str
     deleted_at: str
     deadline: datetime
-    items: tuple[Item, ...] = ()  # the memories that are meant; none for a whole session
-    size_bytes: int = 0
+    items: tuple[Item, ...] = ()  # the memories that are meant; the files of a whole session
     batch: str = ""
     goes: bool = False
     reason: str = ""
@@ -77,11 +74,10 @@ class Doomed:
 
     @property
     def action(self) -> Action:
-        if self.is_session:
-            about = (self.session, "purge_session", (self.session,))
-            return Action(*about, self.reason, self.size_bytes)
-        ids, kinds = zip(*((item.id, type_of(item.type)) for item in self.items), strict=True)
         size = sum(item.length for item in self.items)
+        if self.is_session:
+            return Action(self.session, "purge_session", (self.session,), self.reason, size)
+        ids, kinds = zip(*((item.id, type_of(item.type)) for item in self.items), strict=True)
         return Action(self.session, "purge_memories", ids, self.reason, size, kinds=kinds)
 
 
@@ -96,40 +92,29 @@ def plan(
         reason = f"it could be restored until {until}"
         if now < one.deadline:
             goes, reason = False, f"it can be restored until {until}"
-        elif force and not goes:
-            goes, reason = True, f"it is overdue since {until}; confirmed with --force"
-        elif not goes:
+        elif not goes and not force:
             reason = f"it is overdue since {until}; it is kept for {days:.1f} days of uptime more"
-        decided.append(replace(one, goes=goes, reason=reason))
+        decided.append(replace(one, goes=goes or (force and now >= one.deadline), reason=reason))
     whole = {one.session for one in decided if one.goes and one.is_session}
     # Memories that were deleted one by one go with their session.
     return [one for one in decided if one.is_session or one.session not in whole]
 
 
-def doomed_of(memory: Memory, name: str, problems: list[str]) -> Iterator[Doomed]:
+def _doomed(memory: Memory, name: str, problems: list[str]) -> Iterator[Doomed]:
     """Yield the deleted bundles of a session. One that nobody can understand is a problem."""
-    tree, directory = memory.tree, f"{DELETED}/{name}"
-    if name != GLOBAL and not layout.is_session_id(name):
-        return
-    for path in bundle.paths(tree, directory):
+    is_ours = name == GLOBAL or layout.is_session_id(name)
+    for path in bundle.paths(memory.tree, f"{DELETED}/{name}") if is_ours else ():
         try:
-            said = bundle.read_manifest(tree, path)
+            said = bundle.read_manifest(memory.tree, path)
             deadline = parse_time(said.until or "")
-        except (SMPError, OSError, ValueError, OverflowError) as error:
+        except (SMPError, OSError, ValueError) as error:
             problems.append(f"{path} is left as it is: {error}")
             continue
-        one = Doomed(name, path, said.at, deadline, said.items, batch=said.batch)
-        if one.is_session:
-            one = replace(one, items=(), size_bytes=_size(tree, directory))
-        yield one
+        yield Doomed(name, path, said.at, deadline, said.items, said.batch)
 
 
 def _is_here(memory: Memory, name: str) -> bool:
     return is_in_use(memory, name) or memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}")
-
-
-def _size(tree: Tree, directory: str) -> int:
-    return sum(tree.stat(file).st_size for file in tree.files_below(directory))
 
 
 # The two ways to a purge: by the deadline, and at once.
@@ -145,7 +130,7 @@ def planned(
         problems.append(_NO_MARKER)
         return []
     names = memory.tree.directories(DELETED)
-    doomed = [one for name in names for one in doomed_of(memory, name, problems)]
+    doomed = [one for name in names for one in _doomed(memory, name, problems)]
     keys = [one.key for one in doomed if one.deadline <= now]
     ledger = overdue.look(memory, overdue.DELETED, keys, dry_run=dry_run)
     return plan(doomed, ledger, now, force=force)
@@ -155,17 +140,17 @@ def purge(
     memory: Memory, *, dry_run: bool = False, force: bool = False, by: str = "user"
 ) -> Outcome:
     """Destroy everything that is due. A note names what is overdue and kept all the same."""
-    outcome = Outcome(dry_run=dry_run)
+    outcome, now = Outcome(dry_run=dry_run), memory.options.clock()
     decided = planned(memory, outcome.problems, force=force, dry_run=dry_run)
     going = [one for one in decided if one.goes]
-    if dry_run:
-        outcome.actions += [one.action for one in going]
-    else:
-        outcome.add(carry_out(memory, going, by=by))
-    for one in decided:
-        if not one.goes and one.deadline <= memory.options.clock():
-            outcome.notes.append(f"{one.path}: {one.reason}")
+    outcome.add(_shown(going) if dry_run else carry_out(memory, going, by=by))
+    kept = [one for one in decided if not one.goes and one.deadline <= now]
+    outcome.notes += [f"{one.path}: {one.reason}" for one in kept]
     return outcome
+
+
+def _shown(going: Iterable[Doomed]) -> Outcome:
+    return Outcome([one.action for one in going])
 
 
 def purge_now(
@@ -193,11 +178,10 @@ def purge_now(
         meant = _memories_now(memory, name or "", tuple(dict.fromkeys(several(ids))), by, outcome)
     else:
         meant = [_session_now(memory, check_session_id(name or ""), by, outcome)]
-    meant = [replace(one, goes=True, reason=_ASKED_FOR) for one in meant]
+    meant = [replace(one, reason=_ASKED_FOR) for one in meant]
+    outcome.add(_shown(meant) if dry_run else carry_out(memory, meant, by=by))
     if dry_run:
-        outcome.actions += [one.action for one in meant]
         return outcome
-    outcome.add(carry_out(memory, meant, by=by))
     if outcome.actions and (backups := memory.root.parent / layout.BACKUP).is_dir():
         note = f"{backups} holds imported files as they were then, also purged memories;"
         outcome.notes.append(f"{note} remove it when you can.")
@@ -231,25 +215,23 @@ def _parts(
     Earlier states of an agent go with its state.
     """
     found: list[Doomed] = []
-    for one in doomed_of(memory, name if name == GLOBAL else check_session_id(name), []):
+    for one in _doomed(memory, name if name == GLOBAL else check_session_id(name), []):
         items = one.items if one.batch == batch else ()
         if batch is None:
             items = tuple(item for item in one.items if {item.id, agent_of(item)} & {*ids})
-        found += [replace(one, items=items)] if items else []
+        found += [replace(one, items=items)] if items and not one.is_session else []
     return found
 
 
 def _session_now(memory: Memory, session_id: str, by: str, outcome: Outcome) -> Doomed:
     path, now = f"{DELETED}/{session_id}/{BACKUP}", memory.options.clock()
-    size = _size(memory.tree, f"{DELETED}/{session_id}")
     if _is_here(memory, session_id) or not memory.tree.exists(path):
         # Raises Conflict where another session of this name is deleted already.
         done = delete_session(memory, session_id, "purged at once", by, dry_run=outcome.dry_run)
         outcome.notes += done.notes
-        size += done.bytes_freed
-    known = [one for one in doomed_of(memory, session_id, []) if one.is_session]
+    known = [one for one in _doomed(memory, session_id, []) if one.is_session]
     # The bundle goes also where nobody can read it any more.
-    return known[0] if known else Doomed(session_id, path, render_time(now), now, size_bytes=size)
+    return known[0] if known else Doomed(session_id, path, render_time(now), now)
 
 
 def _await_closed(memory: Memory, name: str) -> list[str]:
@@ -280,32 +262,21 @@ def carry_out(
     The leader of the root gives its index, and waits for nobody. For anybody else, places are noted
     where others wrote the same words.
     """
-    outcome, words = Outcome(), list[str]()
-
-    def note(one: Doomed, gone: Sequence[Holding]) -> None:
-        """Write down the purge, durably, before anything goes."""
-        now = memory.options.clock()
-        ask_for_scrub(memory, one.session)
-        tombstones.note(memory.tree, one.session, gone, one.deleted_at, now)
-        audit.note(
-            memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
-            ids=[held.id for held in gone], deleted_at=one.deleted_at,
-            whole_session=one.is_session or None, at_once=now < one.deadline or None,
-        )  # fmt: skip
-
+    outcome, words = Outcome(), dict[str, None]()
     for one in going:
         scope = memory._scope(one.session)
         try:
             with scope.undisturbed("purging"):
-                destroy_one = _purge_session if one.is_session else _purge_memories
-                gone = destroy_one(memory, scope, one, note)
+                purge_one = _purge_session if one.is_session else _purge_memories
+                gone = purge_one(memory, scope, one, by)
             ask_for_scrub(memory, one.session)  # again: the first may have been served too early
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{one.session}: not purged: {error}")
             continue
         outcome.actions.append(one.action)
         # Of a memory that was anonymised most words stay on purpose.
-        words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
+        for held in gone:
+            words |= dict.fromkeys(_words_of(held) if held.place != "undo" else ())
     try:
         remove_abandoned(memory)
     except OSError as error:
@@ -314,13 +285,24 @@ def carry_out(
         outcome.problems += _await_closed(memory, name)
     outcome.problems += scrub_index(memory, index)
     if index is None and words:
-        every = list(dict.fromkeys(words))
-        some = every[:: len(every) // _NEEDLES + 1]  # of very many lines
+        some = [*words][:: len(words) // _NEEDLES + 1]  # of very many lines
         outcome.notes += notes_about(memory, some, "The same words still stand in")
     return outcome
 
 
-def _purge_session(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> list[Holding]:
+def _note(memory: Memory, one: Doomed, gone: Sequence[Holding], by: str) -> None:
+    """Write down the purge, durably, before anything goes."""
+    now = memory.options.clock()
+    ask_for_scrub(memory, one.session)
+    tombstones.note(memory.tree, one.session, gone, one.deleted_at, now)
+    audit.note(
+        memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
+        ids=[held.id for held in gone], deleted_at=one.deleted_at,
+        whole_session=one.is_session or None, at_once=now < one.deadline or None,
+    )  # fmt: skip
+
+
+def _purge_session(memory: Memory, scope: Scope, one: Doomed, by: str) -> list[Holding]:
     """Destroy everything that SMP has of a session. Return its memories, if they can be read."""
     tree, name = memory.tree, one.session
     if _is_here(memory, name) or not tree.exists(one.path):
@@ -328,7 +310,7 @@ def _purge_session(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> li
     gone: list[Holding] = []
     with suppress(SMPError, OSError):  # a damaged bundle goes as well
         gone += in_bundle(bundle.read(tree, one.path), name, "deleted")
-    note(one, ())
+    _note(memory, one, (), by)
     for path in [*_old_versions(tree, name), f"{QUARANTINE}/{name}"]:
         _remove(tree, path)
     # The bundles go last: after a crash they say that there is something left to purge.
@@ -339,27 +321,21 @@ def _purge_session(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> li
     return gone
 
 
-def _purge_memories(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> list[Holding]:
+def _purge_memories(memory: Memory, scope: Scope, one: Doomed, by: str) -> list[Holding]:
     """Destroy memories of a batch and every copy of them in other bundles. Return them."""
-    tree, name = memory.tree, one.session
-    packed = bundle.read(tree, one.path) if tree.exists(one.path) else None
-    there = [*in_bundle(packed, name, place_of(one.path))] if packed else []
+    tree, name, problems = memory.tree, one.session, list[str]()
     meant = {_identity(item) for item in one.items}
-    gone = [held for held in there if _identity(held) in meant]
-    if {*map(_identity, gone)} != meant:
-        raise Conflict(f"{name}: the memories have changed meanwhile, and were left.",
-                       session_id=name)  # fmt: skip
-    problems: list[str] = []
-    copies = [held for held in holdings(memory, name, _COPIES, problems) if _identity(held) in meant
-              and not held.container.endswith((one.path, f"/{BACKUP}"))]  # fmt: skip
-    if problems:
-        why = f"{problems[0]}, and may hold a copy; nothing was purged"
-        raise Conflict(f"{name}: {why}.", session_id=name)
-    note(one, gone)
+    found = [held for held in holdings(memory, name, _COPIES, problems)
+             if _identity(held) in meant and not held.container.endswith(f"/{BACKUP}")]  # fmt: skip
+    gone = [held for held in found if held.container == one.path]
+    if problems or {*map(_identity, gone)} != meant:
+        why = f"{problems[0]}, and may hold a copy" if problems else "the memories have changed"
+        raise Conflict(f"{name}: {why}; nothing was purged.", session_id=name)
+    _note(memory, one, gone, by)
     _cut_from_quarantine(tree, name, gone)
     for file in tree.files_below(scope.path("indexes")):
         tree.unlink(file)  # it may be older than the deletion; it is made anew
-    apply(scope, Request([removal(held) for held in [*gone, *copies]], doing="purging"))
+    apply(scope, Request([removal(held) for held in found], doing="purging"))
     return gone
 
 
@@ -416,4 +392,4 @@ def _words_of(one: Holding) -> list[str]:
     if not one.is_file:
         texts = [str(one.value.get(kind_of_file(one.file).text, ""))]
     lines = (line.strip() for text in texts for line in text.splitlines())
-    return [line for line in lines if len(line) >= (_LINE if " " in line else _WORD)]
+    return [line for line in lines if len(line) >= _LINE]

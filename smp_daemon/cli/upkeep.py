@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import smp_client
-from smp_client.model.layout import ARCHIVED, DELETED
+from smp_client.model.layout import ARCHIVED
 from smp_client.model.outcome import Outcome
 
 from . import output as out
@@ -223,7 +223,7 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
 @command(
     "[SESSION] --dry-run",
     "--repair  Repair all of it without guessing: finish or quarantine changes that a crash cut"
-    " off, and make missing files. All other problems are named, and stay.",
+    " off, and make lost metadata anew. All other problems are named, and stay.",
 )
 def check(call: Call) -> None:
     """Read every file and name mistakes; exits 1 where there is one. SESSION is only that one."""
@@ -245,17 +245,14 @@ def check(call: Call) -> None:
 
 
 def _repaired(memory: Memory, *, dry_run: bool) -> Outcome:
-    """Repair all sessions, their bundles and the leftovers of crashes."""
+    """Repair all sessions and the leftovers of crashes."""
     from smp_client.passes.check import check as check_all
-    from smp_client.passes.check import describe_bundles, sentence
+    from smp_client.passes.check import sentence
     from smp_client.passes.tidy import tidy
 
     sessions, how = memory.sessions(), {"dry_run": dry_run}
     outcome = out.for_each(sessions, lambda one: one.repair(**how), **how)
     known = {one.id for one in sessions}
-    away = {name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)}
-    for name in sorted(away - known):
-        outcome.actions += describe_bundles(memory, name, **how)
     if not dry_run:
         outcome.add(tidy(memory))
     # Quarantine is no problem, and the sessions have said theirs.

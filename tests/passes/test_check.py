@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import random
 from collections.abc import Callable
@@ -17,10 +16,8 @@ from daemons import smp
 from smp_client import Memory, Session
 from smp_client.disk import journal
 from smp_client.disk.bundle import make_archive, read_members
-from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import quarantined
 from smp_client.disk.rewrite import _prepare
-from smp_client.disk.scope import UPKEEP
 from smp_client.passes.check import check
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -38,6 +35,7 @@ def session(memory: Memory) -> Session:
         at = NOW - timedelta(days=9 - number)
         session.record_decision(f"Decision {number}", made_by="architect", timestamp=at)
         session.add_turn("veritas", f"Turn {number}")
+    session.record_learning("Learned", learned_by="veritas")
     session.save_agent_state("veritas", {"task": "review"})
     return session
 
@@ -50,9 +48,9 @@ def contents(session: Session) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in place(session).rglob("*") if path.is_file()}
 
 
-def tear(session: Session) -> None:
-    with place(session, "decisions.yaml").open("ab") as file:
-        file.write(b'  - id: DEC-006 # smp\n    timestamp: "2026-03-0')
+def tear(session: Session, file: str = "decisions.yaml") -> None:
+    with place(session, file).open("ab") as torn:
+        torn.write(b'  - id: DEC-006 # smp\n    timestamp: "2026-03-0')
 
 
 def cut_off_transaction(session: Session) -> None:
@@ -78,8 +76,6 @@ BROKEN: dict[str, tuple[Callable[[Session], object], str, str]] = {
     "no metadata": (lambda s: place(s, "metadata.yaml").unlink(), "make_metadata", "metadata.yaml"),
     "empty metadata": (
         lambda s: place(s, "metadata.yaml").write_bytes(b""), "make_metadata", "metadata.yaml"),
-    "no findings": (lambda s: place(s, "findings.yaml").unlink(), "make_file", "findings.yaml"),
-    "no artifacts": (lambda s: place(s, "artifacts").rmdir(), "make_directory", "artifacts"),
 }  # fmt: skip
 
 
@@ -110,7 +106,6 @@ def test_quarantined_bytes_are_kept_and_named(memory: Memory, session: Session) 
     (name,) = quarantined(memory)
     assert b"DEC-006" in (memory.root / name).read_bytes()
     assert [one.problem for one in session.validate()] == ["quarantined bytes"]
-    assert len(session.records("decision")) == 5
 
 
 def test_metadata_are_made_from_the_memories(session: Session) -> None:
@@ -140,7 +135,7 @@ LEFT: dict[str, tuple[Callable[[Path], object], str]] = {
         " Give all but one another id."),
     "a file for a directory": (
         lambda d: ((d / "artifacts").rmdir(), (d / "artifacts").write_text("")),
-        "s1/artifacts: it is not a directory. Move it away, and repair."),
+        "s1/artifacts: it is not a directory. Move it away."),
     "a link": (
         lambda d: ((d / "findings.yaml").unlink(),
                    (d / "findings.yaml").symlink_to("/etc/hostname")), "findings.yaml"),
@@ -153,7 +148,7 @@ def test_any_other_fault_is_left_and_named(session: Session, what: str) -> None:
     breaks, problem = LEFT[what]
     breaks(place(session))
     before = contents(session)
-    place(session, "learnings.yaml").unlink()
+    tear(session, "learnings.yaml")
     outcome = session.repair()
     assert any(problem in said for said in outcome.problems), outcome.problems
     assert all(said.endswith(".") for said in outcome.problems)
@@ -174,17 +169,6 @@ def evicted(memory: Memory) -> Path:
     return memory.root / evict(memory, "s1", "DEC-001")
 
 
-def deleted(memory: Memory) -> Path:
-    batch = memory.session("s1").delete(["DEC-001", "DEC-002", "turn-1"], reason="a test").batch
-    return memory.root / f"deleted/s1/{batch}.tar.gz"
-
-
-def deleted_whole(memory: Memory) -> Path:
-    memory.session("s1").delete(["DEC-001"], reason="a test")
-    memory.delete_session("s1", reason="a test")
-    return memory.root / "deleted/s1/backup.tar.gz"
-
-
 def unpacked(packed: bytes) -> bytes | None:
     try:
         return gzip.decompress(packed)
@@ -192,7 +176,7 @@ def unpacked(packed: bytes) -> bytes | None:
         return None
 
 
-@pytest.mark.parametrize("leave", [archived, evicted, deleted, deleted_whole])
+@pytest.mark.parametrize("leave", [archived, evicted])
 def test_every_flipped_byte_that_changes_content_is_found(
     memory: Memory, session: Session, leave: Callable[[Memory], Path]
 ) -> None:
@@ -229,25 +213,6 @@ def test_a_bundle_must_hold_what_its_manifest_says(memory: Memory, session: Sess
         assert [one.file for one in check(memory)] == [name.rpartition("/")[2]]
 
 
-@pytest.mark.parametrize(("leave", "name"), [
-    (archived, "archived/s1/summary.yaml"), (deleted, "deleted/s1/deletion-record.yaml"),
-])  # fmt: skip
-@pytest.mark.parametrize("is_there", [True, False])
-def test_the_files_for_people_are_rendered_anew(
-    memory: Memory, session: Session, leave: Callable[[Memory], Path], name: str, is_there: bool
-) -> None:
-    leave(memory)
-    path = memory.root / name
-    said = path.read_bytes()
-    path.write_bytes(said.replace(b"s1", b"s2")) if is_there else path.unlink()
-    assert [f"{one.scope}/{one.file}" for one in check(memory)] == [name]
-    shown = smp("check", "--repair", "--dry-run", "--json", "--root", memory.root)
-    assert [one["type"] for one in json.loads(shown.stdout)["actions"]] == ["describe_bundles"]
-    assert len(check(memory)) == 1
-    assert smp("check", "--repair", "--root", memory.root).returncode == 0
-    assert (path.read_bytes(), check(memory)) == (said, [])
-
-
 def test_a_change_that_stays_unfinished_is_named_and_finished(
     memory: Memory, session: Session
 ) -> None:
@@ -260,16 +225,6 @@ def test_a_change_that_stays_unfinished_is_named_and_finished(
     assert smp("check", "--repair", "--root", memory.root).returncode == 0
     assert path.exists()
     assert check(memory) == []
-
-
-def test_a_bundle_that_somebody_is_at_work_on_is_no_complaint(
-    memory: Memory, session: Session
-) -> None:
-    path = archived(memory)
-    path.write_bytes(path.read_bytes()[:-20])
-    with lock(memory.tree, "s1", UPKEEP, 15.0, "testing"):
-        assert check(memory) == []
-    assert len(check(memory)) == 1
 
 
 def test_files_that_people_keep_beside_are_left_alone(memory: Memory, session: Session) -> None:

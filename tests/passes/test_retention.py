@@ -24,21 +24,19 @@ def days_ago(days: float) -> datetime:
 def test_each_type_has_days_of_its_own_and_pinned_memories_stay() -> None:
     """Artifacts and states of agents are not deleted one by one."""
     known = [
-        ("a", "turn-1", "conversation_turn", 91), ("a", "turn-2", "conversation_turn", 90),
-        ("a", "turn-3", "conversation_turn", 500), ("a", "FIND-001", "finding", 364),
-        ("a", "FIND-002", "finding", 366), ("a", "DEC-001", "decision", 10_000),
-        ("a", "report", "artifact", 900), ("a", "vera", "agent_state", 900),
-        ("b", "turn-1", "conversation_turn", 91), ("b", "turn-2", "conversation_turn", -400),
+        ("turn-1", "conversation_turn", 91), ("turn-2", "conversation_turn", 90),
+        ("turn-3", "conversation_turn", 500), ("turn-4", "conversation_turn", -400),
+        ("FIND-001", "finding", 364), ("FIND-002", "finding", 366), ("DEC-001", "decision", 10_000),
+        ("report", "artifact", 900), ("vera", "agent_state", 900),
     ]  # fmt: skip
     candidates = [Candidate(*about, days_ago(days)) for *about, days in known]
-    candidates.append(Candidate("a", "FIND-003", "finding", days_ago(366), is_pinned=True))
+    candidates.append(Candidate("FIND-003", "finding", days_ago(366), "pinned"))
     turns, findings = "older than 90 days, the retention of turn", "older than 365.5 days"
-    assert plan(candidates, POLICY, NOW) == [
+    assert plan("a", candidates, POLICY, NOW) == [
         Action("a", "delete_old", ("turn-1", "turn-3"), turns),
         Action("a", "delete_old", ("FIND-002",), f"{findings}, the retention of finding"),
-        Action("b", "delete_old", ("turn-1",), turns),
     ]
-    assert plan(candidates, RetentionPolicy(), NOW) == []
+    assert plan("a", candidates, RetentionPolicy(), NOW) == []
 
 
 @pytest.fixture
