@@ -142,7 +142,7 @@ class CompactionPlan:
 
 def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
     """Return why a memory stays whatever the target is; None where it may go."""
-    if item.is_earlier or item.fixed:
+    if item.is_earlier:
         return item.fixed or None  # earlier states go however new they are
     if reason := _STAYING.get(item.standing):
         return reason
@@ -157,7 +157,7 @@ def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None
         return f"its priority is above {policy.preserved_above:g}"
     if now - item.used < timedelta(hours=used_h):
         return f"made, changed or read within the last {used_h:g} hours"
-    return None
+    return item.fixed or None
 
 
 def plan(
