@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .ask import questions
-from .change.references import missing
+from .change.whereabouts import missing
 from .disk import journal
 from .disk.place import Place
 from .disk.policy import Published, published
@@ -44,7 +44,7 @@ from .writer import Time
 if TYPE_CHECKING:
     from .agents.context import Context
     from .ask.asker import Asker
-    from .change.move import Away
+    from .disk.bundle import Manifest
     from .erasure import Privacy
     from .exchange.gate import Exchange
     from .index.fresh import Fresh
@@ -277,7 +277,7 @@ class Memory(Place):
         unarchive(self, session_id)
         return self._session(session_id)
 
-    def archived_sessions(self) -> list[Away]:
+    def archived_sessions(self) -> list[Manifest]:
         """Return the archived sessions."""
         from .change.move import archived
 
@@ -299,7 +299,7 @@ class Memory(Place):
 
         undelete_session(self, session_id, reason, by=by)
 
-    def deleted_sessions(self) -> list[Away]:
+    def deleted_sessions(self) -> list[Manifest]:
         """Return the sessions that can be restored, and until when."""
         from .change.move import deleted_sessions
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .ask import questions
 from .ask.argument import shown
-from .change.references import missing
+from .change.whereabouts import missing
 from .disk import journal
 from .disk.append import append
 from .disk.rewrite import rewrite
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from .ask.options import Answer, Wanted
     from .ask.priorities import View
     from .change.holdings import Holding
-    from .change.references import Reference
     from .memory import Memory
     from .model.outcome import Outcome
     from .passes.check import Complaint
@@ -179,13 +178,6 @@ class RecordFiles(Writer):
     def anonymize(self, id: str | Sequence[str] | None = None, **how: Any) -> Anonymized:
         """Replace names of people and projects; `how` is as for `memory.privacy.anonymize`."""
         return self.memory.privacy.anonymize(self.scope.name, id, **how)
-
-    def references(self, memory_id: str) -> list[Reference]:
-        """Return the references of a memory, each with the state of its target: `here`, `deleted`,
-        `purged`, `evicted` or `unknown`."""
-        from .change.references import references
-
-        return references(self, check_memory_id(memory_id))
 
     def kind_of_record(self, memory_id: str) -> Kind:
         """Return the kind of a memory. An unknown prefix has all files searched."""

@@ -6,7 +6,7 @@ last. Reading does not count: a search over all sessions would make each of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -40,36 +40,29 @@ def session_id(memory: Memory, name: str, places: Sequence[str] = (ACTIVE,)) -> 
     memory.require()
     known = {one: at for place in places for one, at in sessions_in(memory, place).items()}
     what = "session" if ACTIVE in places else f"{places[0]} session"
+    said, advice = f"There is no {what} {name!r} under {memory.root}.", "See smp sessions --all."
     if name in known:
         return name
-    if name == LATEST:
-        if not known:
-            advice = "Make one with smp new." if ACTIVE in places else ""
-            raise SessionNotFound(f"There is no {what} under {memory.root}.", advice=advice)
-        if places[0] != ACTIVE:
-            return max(known, key=lambda one: known[one])
-        written = activities(memory, list(known), readings=False)
-        return max(known, key=lambda one: written.get(one, _LONG_AGO))
+    if name == LATEST and known:
+        written = activities(memory, list(known), readings=False) if ACTIVE in places else {}
+        return max(known, key=lambda one: (written.get(one, _LONG_AGO), known[one]))
+    fitting = _fitting(name, known)
     if any(memory.tree.exists(f"{place}/{name}") for place in (ACTIVE, ARCHIVED, DELETED)):
         memory._session(name)  # raises where it is archived or deleted, with the way back
-        said = f"The session {name!r} is not {' or '.join(places)}."
-        raise SessionNotFound(said, session_id=name, advice="It is in its place.")
-    if stamp := load(memory.tree).get(name, Purged()).whole:
+    elif stamp := load(memory.tree).get(name, Purged()).whole:
         said = f"The session {name!r} was purged on {stamp[:16].replace('T', ' ')} UTC."
-        raise SessionNotFound(said, advice="Nothing brings it back.")
-
-    def fits(one: str) -> bool:
-        return one.startswith(name) or one.endswith(f"-{name}")
-
-    fitting = list(filter(fits, known))
-    if len(fitting) == 1:
+        advice = "Nothing brings it back."
+    elif len(fitting) == 1:
         return fitting[0]
-    if fitting:
+    elif fitting:
         listed = ", ".join(fitting[:_NAMED]) + (", …" if len(fitting) > _NAMED else "")
-        said = f"{len(fitting)} {what}s fit {name!r}: {listed}."
-        raise SessionNotFound(said, advice="Give more of the id.")
-    elsewhere = [one for place in (ARCHIVED, DELETED) for one in sessions_in(memory, place)]
-    if len(away := list(filter(fits, elsewhere))) == 1:
-        memory._session(away[0])  # raises, with the way back
-    said = f"There is no {what} {name!r} under {memory.root}."
-    raise SessionNotFound(said, advice="List them with smp sessions --all.")
+        said, advice = f"{len(fitting)} {what}s fit {name!r}: {listed}.", "Give more of the id."
+    else:
+        away = [one for place in (ARCHIVED, DELETED) for one in sessions_in(memory, place)]
+        if len(found := _fitting(name, away)) == 1:
+            memory._session(found[0])  # raises, with the way back
+    raise SessionNotFound(said, session_id=name, advice=advice)
+
+
+def _fitting(name: str, ids: Iterable[str]) -> list[str]:
+    return [one for one in ids if one.startswith(name) or one.endswith(f"-{name}")]

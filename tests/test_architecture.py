@@ -208,7 +208,7 @@ LATE = {
         "smp_client.ask.asker", "smp_client.ask.engine",
         "smp_client.ask.options", "smp_client.ask.related", "smp_client.ask.spec",
         "smp_client.ask.summary", "smp_client.change.change", "smp_client.change.move",
-        "smp_client.change.references", "smp_client.change.restore",
+        "smp_client.change.restore",
         "smp_client.erasure", "smp_client.exchange.gate", "smp_client.index.fresh",
         "smp_client.index.topics", "smp_client.passes.check", "smp_client.passes.compaction",
         "smp_client.passes.decay", "smp_client.passes.lifecycle", "smp_client.session_name",

@@ -64,10 +64,10 @@ def test_the_latest_is_the_one_that_was_written_last(memory: Memory) -> None:
 def test_a_tree_without_sessions_has_no_latest(memory: Memory) -> None:
     for name in (OLD, NEW, OTHER):
         memory.archive_session(name)
-    with pytest.raises(SessionNotFound, match=r"There is no session under .* Make one with smp new"):
+    with pytest.raises(SessionNotFound, match="There is no session 'latest'"):
         memory.session("latest")
     assert session_id(memory, "latest", [ARCHIVED]) == OTHER
-    with pytest.raises(SessionNotFound, match="There is no deleted session under"):
+    with pytest.raises(SessionNotFound, match="There is no deleted session 'latest'"):
         session_id(memory, "latest", [DELETED])
 
 

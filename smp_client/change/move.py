@@ -16,7 +16,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..disk import audit, bundle, rewrite
@@ -57,18 +57,6 @@ if TYPE_CHECKING:
 GRACE_S = 2.0
 
 
-@dataclass(frozen=True)
-class Away:
-    """A session that is archived or deleted whole."""
-
-    session: str
-    at: str
-    by: str
-    reason: str
-    until: str  # a deleted session can be restored until then
-    total_bytes: int
-
-
 def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
     """Archive a session. Late writes are in the archive, in quarantine, or refused."""
     session = memory._session(session_id)
@@ -84,7 +72,7 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
     return Outcome([Action(session_id, "archive", (session_id,), head.why, freed)], dry_run=dry_run)
 
 
-def archived(memory: Memory) -> list[Away]:
+def archived(memory: Memory) -> list[Manifest]:
     """Return the sessions in the archive; one whose bundle cannot be read is named too."""
     found = _away(memory, ARCHIVED, ARCHIVE)
     return [one for one in found if not memory.tree.exists(f"{ACTIVE}/{one.session}")]
@@ -130,7 +118,7 @@ def delete_session(
     return Outcome([action])
 
 
-def deleted_sessions(memory: Memory) -> list[Away]:
+def deleted_sessions(memory: Memory) -> list[Manifest]:
     """Return the sessions that were deleted whole and can be restored."""
     return _away(memory, DELETED, BACKUP)
 
@@ -271,19 +259,16 @@ def _require_free(memory: Memory, path: str) -> None:
                        session_id=session_id, advice=advice)  # fmt: skip
 
 
-def _away(memory: Memory, place: str, name: str) -> list[Away]:
-    found: list[Away] = []
+def _away(memory: Memory, place: str, name: str) -> list[Manifest]:
+    found: list[Manifest] = []
     memory._recover_moves()
     for session_id in filter(is_session_id, memory.tree.directories(place)):
         path = f"{place}/{session_id}/{name}"
         if memory.tree.exists(path):
             try:
-                said = bundle.read_manifest(memory.tree, path)
+                found.append(replace(bundle.read_manifest(memory.tree, path), session=session_id))
             except (SMPError, OSError) as error:
-                found.append(Away(session_id, "", "", str(error), "", 0))
-                continue
-            total = sum(item.length for item in said.items)
-            found.append(Away(session_id, said.at, said.by, said.why, said.until or "", total))
+                found.append(Manifest("archive", session_id, "", "", str(error)))
     return found
 
 

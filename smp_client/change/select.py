@@ -21,7 +21,7 @@ from ..model.layout import GLOBAL
 from ..model.record import check_memory_id
 from ..text.values import Value
 from .holdings import KEPT, Holding, holdings, id_of_file, in_use, is_in_use
-from .references import missing
+from .whereabouts import missing
 
 if TYPE_CHECKING:
     from ..ask.priorities import View

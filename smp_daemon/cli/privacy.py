@@ -93,7 +93,7 @@ def _print_restorable(call: Call, memory: Memory) -> None:
 
     found: list[dict[str, Any]] = [
         {"session": one.session, "id": None, "type": "session", "deleted_at": one.at,
-         "deleted_by": one.by, "reason": one.reason, "recovery_deadline": one.until}
+         "deleted_by": one.by, "reason": one.why, "recovery_deadline": one.until}
         for one in memory.deleted_sessions()
     ]  # fmt: skip
     for name in memory.tree.directories(DELETED):

@@ -36,7 +36,8 @@ def sessions(call: Call) -> None:
             memories = sum(counts.values()) if isinstance(counts, dict) else None
             rows.append({**one.data, "id": one.session, "state": "archived", "memories": memories})
         rows += [{"id": one.session, "state": "deleted", "last_activity": one.at,
-                  "total_bytes": one.total_bytes} for one in memory.deleted_sessions()]  # fmt: skip
+                  "total_bytes": sum(item.length for item in one.items)}
+                 for one in memory.deleted_sessions()]  # fmt: skip
     found = [{name: row.get(name) for name in _FACTS} for row in rows]
     columns = "id state last_activity total_bytes>? memories> project? topic"
     call.table(columns, found, "There are no sessions.")

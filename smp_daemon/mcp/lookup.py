@@ -167,11 +167,8 @@ def _described(desk: Desk, session: str, known: Mapping[str, Given]) -> dict[str
 
 def _relations(desk: Desk, record: Record) -> list[str]:
     with suppress(SMPError):
-        return [
-            f"- {f'{one.id} {one.relation} it' if one.is_inward else f'{one.relation} {one.id}'}"
-            f"{'' if one.state == 'here' else f' ({one.state})'}"
-            for one in desk.files(record.session).references(record.id)[:10]
-        ]
+        related = desk.files(record.session).related(record.id, limit=10)
+        return [f"- {one.path[-1]}" for one in related]
     return []
 
 

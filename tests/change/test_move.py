@@ -51,7 +51,7 @@ def test_archived_and_back_a_session_is_what_it_was(memory: Memory, filled: Sess
     assert memory.archive_session("s1", "nobody needs it").success
     assert not (memory.root / "active/s1").exists()
     (away,) = memory.archived_sessions()
-    assert (away.session, away.reason) == ("s1", "nobody needs it")
+    assert (away.session, away.why) == ("s1", "nobody needs it")
     assert memory.get("s1/DEC-001").text == "Use OAuth"
     with pytest.raises(SessionPutAway, match="smp unarchive s1"):
         memory.session("s1")
@@ -95,7 +95,7 @@ def test_deleted_and_back_a_session_is_what_it_was(
         memory.archive_session("s1")
     memory.delete_session("s1", reason="privacy", deleted_by="vera")
     (away,) = memory.deleted_sessions()
-    assert (away.session, away.by, away.reason) == ("s1", "vera", "privacy")
+    assert (away.session, away.by, away.why) == ("s1", "vera", "privacy")
     assert (memory.search("OAuth"), memory.archived_sessions()) == ([], [])
     with pytest.raises(SessionPutAway, match="smp restore s1"):
         filled.record_decision("Too late", made_by="ada")

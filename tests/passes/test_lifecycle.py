@@ -216,7 +216,7 @@ def test_after_a_month_it_is_archived(memory: Memory, session: Session, clock: C
     assert types(lifecycle(memory, archive=False)) == ["become_decaying"]
     assert types(lifecycle(memory)) == ["archive"]
     why = "not used since 2026-03-01T12:00:00Z, archived after 30 days"
-    assert memory.archived_sessions()[0].reason == why
+    assert memory.archived_sessions()[0].why == why
     advice = r"is archived\. smp unarchive s1, or memory\.restore"
     with pytest.raises(SessionPutAway, match=advice):
         memory.session("s1")
