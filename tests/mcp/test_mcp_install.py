@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smp_client import __version__
-from smp_daemon.cli.host import AGENTS as NAMES
 from smp_daemon.mcp.install import AGENTS, _toml
 
 COMMAND = [sys.executable, "-P", "-m", "smp_daemon", "mcp"]
@@ -53,10 +52,6 @@ def test_the_entry_for_the_registry_of_servers_is_of_this_version() -> None:
     assert project["name"] in project["scripts"], "uvx runs the script that is named like the package"
     assert [one["value"] for one in package["runtimeArguments"]] == project["optional-dependencies"]["mcp"]
     assert len(entry["description"]) <= 100
-
-
-def test_every_agent_is_known_to_the_command() -> None:
-    assert set(NAMES) == set(AGENTS) == set(FILES)
 
 
 @pytest.mark.parametrize("agent", FILES)
@@ -143,10 +138,8 @@ def test_toml_changes_our_table_and_not_a_byte_of_the_rest(place: Path) -> None:
 @pytest.mark.parametrize(
     ("agent", "content"),
     [
-        ("gemini", '{"a": 1, // a remark\n}'), ("gemini", "[]"), ("gemini", '{"mcpServers": []}'), ("gemini", '{"a": 1, "a": 2}'),
-        ("claude", '{"mcpServers": {"smp": "x"}}'), ("claude", b"\xff\xfe"), ("codex", "a = "), ("codex", "mcp_servers = 3"),
-        ("codex", 'mcp_servers = {smp = {command = "x"}}'), ("codex", '[mcp_servers."smp"]\ncommand = "x"\n'),
-        ("codex", "[[mcp_servers]]\nx = 1\n"),
+        ("gemini", '{"a": 1, // a remark\n}'), ("gemini", '{"mcpServers": []}'), ("gemini", '{"a": 1, "a": 2}'),
+        ("claude", b"\xff\xfe"), ("codex", "a = "), ("codex", "mcp_servers = 3"), ("codex", '[mcp_servers."smp"]\ncommand = "x"\n'),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_changed_with_certainty_is_left_alone(place: Path, agent: str, content: str | bytes) -> None:

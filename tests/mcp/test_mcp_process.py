@@ -1,4 +1,4 @@
-"""The server as a process: both handshakes over pipes, beside other writers, killed, and without its package."""
+"""The server as a process: both handshakes over pipes, killed, and without its package."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from clients import HANDSHAKES, Agent, desk_in, process_in, tell
-from daemons import Daemon, smp
-from mcp import Client
+from daemons import smp
 
 from smp_client import Memory
 from smp_daemon.mcp.tools import TOOLS
@@ -103,52 +101,6 @@ def test_a_client_of_2024_is_served_and_a_closed_pipe_ends_the_server(tmp_path: 
         assert server.end() == (0, b"", b"")
     [session] = Memory(tmp_path / "shop/.bmad/sessions").sessions()
     assert session.get("LEARN-001").data["learned_by"] == "raw client"
-
-
-def test_two_servers_and_the_daemon_write_at_once(tmp_path: Path) -> None:
-    """Each acknowledged memory is there once, and each server sees those of the other at once."""
-    directory, each = tmp_path / "shop", 10
-    root = directory / ".bmad/sessions"
-    Memory(root).create()
-    daemon = Daemon([root], tmp_path / "log")
-    try:
-        daemon.wait_ready()
-
-        async def write(agent: Agent, name: str) -> list[str]:
-            ids = []
-            for number in range(each):
-                said = await agent.call("memory_record", kind="learning", text=f"Fact {name}{number} of the shop", by=name)
-                assert said.data is not None
-                ids.append(said.data["id"])
-                found = (await agent.call("memory_search", query=f"{name}{number}")).data
-                assert found is not None
-                assert ids[-1] in [hit["id"] for hit in found["hits"]]
-            return ids
-
-        async def both() -> list[str]:
-            written: list[str] = []
-            async with Client(process_in(directory)) as one, Client(process_in(directory), mode="legacy") as other:
-
-                async def run(client: Client, name: str) -> None:
-                    written.extend(await write(Agent(client), name))
-
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(run, one, "anna")
-                    tasks.start_soon(run, other, "berta")
-                last = (await Agent(one).call("memory_search", query=f"berta{each - 1}")).data
-                assert last is not None
-                assert last["hits"]
-            return written
-
-        ids = anyio.run(both)
-        assert len(set(ids)) == 2 * each
-        memory = Memory(root)
-        assert len(memory.sessions()) == 2, "each server has a session of its own"
-        assert {memory.get(name).text.split()[1] for name in ids} == {f"{who}{n}" for who in ("anna", "berta") for n in range(each)}
-    finally:
-        daemon.process.kill()
-        daemon.process.wait()
-    assert smp("check", "--root", root).returncode == 0
 
 
 @pytest.mark.parametrize("after", [0, 3])

@@ -1,4 +1,4 @@
-"""Each tool, resource and prompt, as a client of the package sees it, over both handshakes.
+"""Each tool, resource and prompt, as a client of the package sees it; resources and prompts over both handshakes.
 
 `python tests/mcp/test_mcp_tools.py` writes the tools of today into the golden file.
 """
@@ -35,12 +35,12 @@ def shop(tmp_path: Path) -> Desk:
     return desk
 
 
-def answer(desk: Desk, tool: str, mode: str = "auto", **given: Any) -> Said:
-    return tell(desk, lambda agent: agent.call(tool, **given), mode)
+def answer(desk: Desk, tool: str, **given: Any) -> Said:
+    return tell(desk, lambda agent: agent.call(tool, **given))
 
 
-def data(desk: Desk, tool: str, mode: str = "auto", **given: Any) -> dict[str, Any]:
-    found = answer(desk, tool, mode, **given).data
+def data(desk: Desk, tool: str, **given: Any) -> dict[str, Any]:
+    found = answer(desk, tool, **given).data
     assert found is not None
     return found
 
@@ -77,60 +77,45 @@ def test_what_is_loaded_at_the_start_is_short() -> None:
 # Before anything is remembered.
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
-def test_reading_where_nothing_is_remembered_says_so_and_makes_nothing(tmp_path: Path, mode: str) -> None:
+def test_reading_where_nothing_is_remembered_says_so_and_makes_nothing(tmp_path: Path) -> None:
     desk = desk_in(tmp_path / "new")
     calls: dict[str, dict[str, Any]] = {"memory_search": {"query": "x"}, "memory_get": {"ids": ["DEC-001"]}}
     for tool in (tool for tool in TOOLS if tool.reads):
-        assert "Nothing is remembered yet" in answer(desk, tool.name, mode, **calls.get(tool.name, {})).text
+        assert "Nothing is remembered yet" in answer(desk, tool.name, **calls.get(tool.name, {})).text
     assert list((tmp_path / "new").iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
-def test_the_first_record_makes_the_tree_and_one_session_for_all_that_follow(tmp_path: Path, mode: str) -> None:
+def test_the_first_record_makes_the_tree_and_one_session_for_all_that_follow(tmp_path: Path) -> None:
+    desk = desk_in(tmp_path / "shop")
+
     async def story(agent: Agent) -> list[str]:
-        texts = ("Use tabs", "Use spaces after all")
-        said = [await agent.call("memory_record", kind="decision", text=text) for text in texts]
+        said = [await agent.call("memory_record", kind="decision", text=text) for text in ("Use tabs", "Or spaces")]
         return [one.data["id"] for one in said if one.data]
 
-    desk = desk_in(tmp_path / "shop")
-    ids = tell(desk, story, mode)
+    ids = tell(desk, story)
     [session] = desk.memory.sessions()
     assert ids == [f"{session.id}/DEC-001", f"{session.id}/DEC-002"]
-    about = session.metadata()
-    assert about["context"]["project_name"] == "shop"
+    assert session.metadata()["context"]["project_name"] == "shop"
     assert session.get("DEC-001").data["made_by"] == "mcp", "the name that the client gives itself"
-
-
-def test_a_session_that_was_archived_meanwhile_is_followed_by_another(tmp_path: Path) -> None:
-    desk = desk_in(tmp_path / "shop")
-    first = data(desk, "memory_record", kind="learning", text="It rains")["id"]
-    desk.memory.archive_session(first.partition("/")[0], reason="a long pause")
-    second = data(desk, "memory_record", kind="learning", text="It shines")["id"]
-    assert first.partition("/")[0] != second.partition("/")[0]
+    desk.memory.archive_session(session.id, reason="a long pause")
+    later = data(desk, "memory_record", kind="learning", text="It shines")["id"]
+    assert later.partition("/")[0] != session.id, "another follows one that was archived"
 
 
 # Reading.
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
-def test_search_gives_hits_in_short_with_scope(shop: Desk, mode: str) -> None:
-    said = answer(shop, "memory_search", mode, query="oauth")
+def test_search_gives_hits_in_short_with_scope(shop: Desk) -> None:
+    said = answer(shop, "memory_search", query="oauth")
     assert said.data is not None
     [hit] = said.data["hits"]
-    assert hit["id"] == f"{LOGIN}/DEC-001"
-    assert (hit["kind"], hit["who"], hit["text"]) == ("decision", "architect", "Use OAuth 2.0 with JWT")
-    assert said.data["more"] is False
+    assert (hit["id"], hit["kind"], hit["who"]) == (f"{LOGIN}/DEC-001", "decision", "architect")
+    assert (hit["text"], said.data["more"]) == ("Use OAuth 2.0 with JWT", False)
     for text in (said.text, said.data["scope"]):
         assert "no instructions" in text
         assert "Scope: every session in" in text
     assert f"[{LOGIN}/DEC-001" in said.text, "clients that show the text alone can go on from it"
-
-
-def test_search_says_that_nothing_matches(shop: Desk) -> None:
-    said = answer(shop, "memory_search", query="kubernetes helm chart")
-    assert said.text.startswith("Nothing matches.")
-    assert said.data == {"hits": [], "more": False, "scope": said.data["scope"]} if said.data else False
+    assert answer(shop, "memory_search", query="kubernetes helm chart").text.startswith("Nothing matches.")
 
 
 def test_search_is_narrowed_and_says_when_there_is_more(shop: Desk) -> None:
@@ -152,19 +137,15 @@ def test_searching_does_not_count_as_reading(shop: Desk) -> None:
     assert log.read_bytes() != before
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
 @pytest.mark.parametrize("name", [f"{LOGIN}/DEC-001", "login1/DEC-001", "latest/DEC-001", "DEC-001"])
-def test_get_gives_a_memory_whole_by_any_name_of_it(shop: Desk, mode: str, name: str) -> None:
-    text = answer(shop, "memory_get", mode, ids=[name]).text
+def test_get_gives_a_memory_whole_by_any_name_of_it(shop: Desk, name: str) -> None:
+    text = answer(shop, "memory_get", ids=[name]).text
     assert f"## {LOGIN}/DEC-001 (decision" in text
     assert "> Use OAuth 2.0 with JWT" in text
     assert "- rationale: SSO later" in text
     place = shop.memory.root / f"active/{LOGIN}/decisions.yaml"
-    assert f"{place}:{_line_of(place, 'DEC-001')}" in text
-
-
-def _line_of(path: Path, text: str) -> int:
-    return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line)
+    lines = place.read_text().splitlines()
+    assert f"{place}:{next(at for at, line in enumerate(lines, 1) if 'DEC-001' in line)}" in text
 
 
 def test_get_shows_what_was_said_around_a_memory(shop: Desk) -> None:
@@ -181,47 +162,44 @@ def test_get_names_what_is_not_there(shop: Desk) -> None:
     assert "several sessions" in refusal(shop, "memory_get", ids=["DEC-001"])
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
-def test_context_is_the_page_of_the_project(shop: Desk, mode: str) -> None:
-    text = answer(shop, "memory_context", mode, task="limit the login").text
+def test_context_is_the_page_of_the_project(shop: Desk) -> None:
+    text = answer(shop, "memory_context", task="limit the login").text
     assert "The login has no rate limit" in text
     assert "Answer in British English" in text
-    assert text.rstrip().endswith("Z.")
+    answer(shop, "memory_record", kind="next_steps", text="Add a rate limit to the login")
+    context = answer(shop, "memory_context").text
+    assert context.index("Add a rate limit") < context.index("British English")
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
-def test_timeline_goes_from_the_oldest_to_the_latest(shop: Desk, mode: str) -> None:
-    text = answer(shop, "memory_timeline", mode).text
+def test_timeline_goes_from_the_oldest_to_the_latest(shop: Desk) -> None:
+    text = answer(shop, "memory_timeline").text
     assert text.index("Use OAuth") < text.index("Ten are enough")
-    short = answer(shop, "memory_timeline", mode, limit=1, session="latest").text
+    short = answer(shop, "memory_timeline", limit=1, session="latest").text
     assert "Good." in short
     assert "There is more: give until" in short
-    assert "Use OAuth" not in answer(shop, "memory_timeline", mode, kinds=["turn"]).text
+    assert "Use OAuth" not in answer(shop, "memory_timeline", kinds=["turn"]).text
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
-def test_sessions_are_listed_or_found(shop: Desk, mode: str) -> None:
+def test_sessions_are_listed_or_found(shop: Desk) -> None:
     shop.memory.create_session(id="cart", project="Shop").record_learning("The cart is cached", learned_by="claude")
-    listed = data(shop, "memory_sessions", mode)["sessions"]
+    listed = data(shop, "memory_sessions")["sessions"]
     assert [one["id"] for one in listed] == ["cart", LOGIN]
     assert listed[1] | {"when": ""} == {
         "id": LOGIN, "state": "active", "when": "", "memories": 6, "project": "Shop", "topic": "login",
         "agents": ["architect"], "about": "The login has no rate limit",
     }  # fmt: skip
-    assert [one["id"] for one in data(shop, "memory_sessions", mode, query="oauth")["sessions"]] == [LOGIN]
-    assert [one["id"] for one in data(shop, "memory_sessions", mode, agent="architect")["sessions"]] == [LOGIN]
+    for given in ({"query": "oauth"}, {"agent": "architect"}):
+        assert [one["id"] for one in data(shop, "memory_sessions", **given)["sessions"]] == [LOGIN]
 
 
 def test_archived_sessions_are_still_known(shop: Desk) -> None:
     shop.memory.archive_session(LOGIN, reason="done")
     [hit] = [hit for hit in data(shop, "memory_search", query="oauth")["hits"] if hit["kind"] == "decision"]
     assert "archived" in hit["marks"]
-    assert "> Use OAuth 2.0 with JWT" in answer(shop, "memory_get", ids=[hit["id"]]).text
-    assert f"archived/{LOGIN}/archive.tar.gz" in answer(shop, "memory_get", ids=["login1/DEC-001"]).text
+    assert f"archived/{LOGIN}/archive.tar.gz" in answer(shop, "memory_get", ids=[hit["id"]]).text
     [session] = data(shop, "memory_sessions")["sessions"]
     assert session["state"] == "archived"
     assert "Ten are enough" in answer(shop, "memory_timeline", session="login1").text
-    assert "Ten are enough" in answer(shop, "memory_get", ids=["login1/turn-1"], around=1).text
     assert "unarchive" in refusal(shop, "memory_update", id="login1/DEC-001", pin=True)
 
 
@@ -279,12 +257,6 @@ def test_a_record_ends_what_it_resolves_or_replaces(shop: Desk) -> None:
     assert found[f"{LOGIN}/DEC-001"]["marks"] == [f"superseded by {new}"]
 
 
-def test_next_steps_are_seen_first_by_the_next_session(shop: Desk) -> None:
-    answer(shop, "memory_record", kind="next_steps", text="Add a rate limit to the login")
-    context = answer(shop, "memory_context").text
-    assert context.index("Add a rate limit") < context.index("British English")
-
-
 def test_update_resolves_supersedes_rejects_pins_and_rewords(shop: Desk) -> None:
     finding, decision = f"{LOGIN}/FIND-001", f"{LOGIN}/DEC-001"
     assert data(shop, "memory_update", id=finding, status="resolved", note="ten tries")["memory"]["marks"] == ["resolved"]
@@ -318,20 +290,14 @@ def test_forget_gives_the_batch_and_until_when(shop: Desk) -> None:
         ("memory_search", {"query": "x", "limt": 3}, "has no 'limt'; its arguments are query"),
         ("memory_search", {"query": "x", "limit": 51}, "limit must be a whole number from 1 to 50, not 51."),
         ("memory_search", {"query": "x", "kinds": ["idea"]}, "kinds must be one of decision, finding"),
-        ("memory_search", {"query": "x", "since": "soon"}, "last 7 days"),
-        ("memory_search", {"query": ["x"]}, "query must be a text"),
         ("memory_get", {"ids": []}, "ids must be a list of 1 to 20 texts"),
-        ("memory_record", {"kind": "fact", "text": "x"}, "kind must be one of decision, finding, preference"),
         ("memory_record", {"kind": "decision", "text": " "}, "text must be a text of 1 to"),
         ("memory_record", {"kind": "decision", "text": "x", "severity": "low"}, "severity is for a finding"),
         ("memory_record", {"kind": "decision", "text": "x", "tags": ["a b"]}, "tag 'a b'"),
         ("memory_record", {"kind": "decision", "text": "x", "about": ["FIND-001"]}, "resolves SESSION/FIND-001"),
-        ("memory_record", {"kind": "decision", "text": "x", "about": ["resolves DEC-001"]}, "only a finding"),
         ("memory_update", {"id": "DEC-001"}, "needs something to change: status"),
-        ("memory_update", {"id": "DEC-001", "status": "superseded"}, "by_id"),
         ("memory_update", {"id": "DEC-001", "status": "resolved"}, "only a finding"),
         ("memory_update", {"id": "turn-1", "text": "x"}, "cannot be changed"),
-        ("memory_forget", {"ids": ["DEC-001"]}, "needs reason"),
         ("memory_forget", {"ids": ["DEC-001", "DEC-002"], "reason": "x"}, "DEC-002"),
         ("memory_purge", {}, "There is no tool 'memory_purge'; there are memory_search"),
     ],
@@ -361,29 +327,28 @@ def _files(desk: Desk) -> dict[str, bytes]:
 # How much is said, and what cannot be said.
 
 
-@pytest.mark.parametrize("mode", HANDSHAKES)
-def test_no_answer_is_longer_than_its_budget(tmp_path: Path, mode: str) -> None:
+def test_no_answer_is_longer_than_its_budget(tmp_path: Path) -> None:
     desk = desk_in(tmp_path / "big", budget=4000)
-    for number in range(20):
-        session = desk.memory.create_session(id=f"session-2026-01-11-{number:06}", topic="日本" * 80, tags=["long"])
-        session.record_decision(f"Limit {number} " + "日本語の長い文 " * 300, made_by="architect" * 8, rationale="因" * 5000)
-    big = f"session-2026-01-11-{7:06}/DEC-001"
+    ids = [f"session-2026-01-11-{number:06}" for number in range(20)]
+    for name in ids:
+        session = desk.memory.create_session(id=name, topic="日本" * 80, tags=["long"])
+        session.record_decision("Limit " + "日本語の長い文 " * 300, made_by="architect" * 8, rationale="因" * 5000)
+    big = f"{ids[7]}/DEC-001"
 
-    async def story(agent: Agent) -> dict[str, int]:
+    async def story(agent: Agent) -> list[int]:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("memory_search", {"query": "limit", "limit": 50}), ("memory_get", {"ids": [big], "around": 20}),
-            ("memory_get", {"ids": [f"session-2026-01-11-{number:06}/DEC-001" for number in range(20)]}),
-            ("memory_context", {"max_tokens": 8000}), ("memory_timeline", {"limit": 100}),
-            ("memory_sessions", {"limit": 50}), ("memory_update", {"id": big, "pin": True}),
+            ("memory_get", {"ids": [f"{name}/DEC-001" for name in ids]}), ("memory_context", {"max_tokens": 8000}),
+            ("memory_timeline", {"limit": 100}), ("memory_sessions", {"limit": 50}), ("memory_update", {"id": big, "pin": True}),
         ]  # fmt: skip
-        return {f"{tool} {at}": (await agent.call(tool, **given)).size_bytes for at, (tool, given) in enumerate(calls)}
+        sizes = [(await agent.call(tool, **given)).size_bytes for tool, given in calls]
+        for uri in ("smp://context", "smp://preferences", "smp://session/latest", f"smp://memory/{big}"):
+            sizes.append(len((await agent.client.read_resource(uri)).contents[0].text.encode()))  # type: ignore[union-attr]
+        return sizes
 
-    sizes = tell(desk, story, mode)
-    assert max(sizes.values()) <= 4000, sizes
-    assert min(sizes.values()) > 300, sizes
-    resources = [tell(desk, lambda agent, uri=uri: agent.client.read_resource(uri)) for uri in
-                 ("smp://context", "smp://preferences", "smp://session/latest", f"smp://memory/{big}")]  # fmt: skip
-    assert max(len(one.contents[0].text.encode()) for one in resources) <= 4000
+    sizes = tell(desk, story)
+    assert max(sizes) <= 4000, sizes
+    assert min(sizes[:7]) > 300, sizes
 
 
 def test_what_a_memory_says_cannot_pass_for_something_else(shop: Desk) -> None:
@@ -420,7 +385,7 @@ def test_resources_are_listed_and_read(shop: Desk, mode: str) -> None:
     assert "> Use OAuth 2.0 with JWT" in pages["smp://memory/login1/DEC-001"]
 
 
-@pytest.mark.parametrize("uri", ["smp://", "smp://purge", "smp://session", "smp://session/", "smp://session/a/b", "smp://memory/x/DEC-001"])
+@pytest.mark.parametrize("uri", ["smp://", "smp://purge", "smp://session/", "smp://memory/x/DEC-001"])
 def test_a_resource_that_is_not_there_is_told_plainly(shop: Desk, uri: str) -> None:
     assert "There is no " in tell(shop, lambda agent: agent.error(agent.client.read_resource(uri)))
 
