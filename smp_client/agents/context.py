@@ -10,7 +10,7 @@ thing said several times is one line. The layout of the page and its budget are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -140,7 +140,8 @@ def _written(chosen: _Choice, request: Request) -> tuple[Context, Answer]:
             text += f"\n## {title}\n" + "".join(lines) if lines else ""
     context = Context(text)
     context.included, context.left_out = tuple(included), tuple(left_out)
-    return context, chosen.read([item.record for item in shown_items if item.record])
+    records = [item.record for item in shown_items if item.record]
+    return context, Answer([record for record in records if chosen.counts_as_read(record)])
 
 
 class _Choice:
@@ -216,23 +217,12 @@ class _Choice:
         ending = record.session.rpartition("-")[2]
         return f"{ending if self._endings[ending] == 1 else record.session}/{record.id}"
 
-    def read(self, records: Iterable[Record]) -> Answer:
-        """Return those that count as read now: of this session, and not read within a day.
-
-        Reading those of other sessions does not count: sessions that nobody works in must age.
-        """
-        fresh: list[Record] = []
-        for record in records:
-            if record.session != self._request.session or record.type == TURN.type:
-                continue
-            decay = record.data.get("decay")
-            stamp = time_of(decay.get("last_accessed")) if isinstance(decay, dict) else None
-            if all(
-                time is None or self._view.now - time >= _COUNTED
-                for time in (stamp, record.timestamp)
-            ):
-                fresh.append(record)
-        return Answer(fresh)
+    def counts_as_read(self, record: Record) -> bool:
+        """Return whether it is of this session, so that others can age, and unread for a day."""
+        decay = record.data.get("decay")
+        last = time_of(decay.get("last_accessed")) if isinstance(decay, dict) else None
+        is_due = last is None or self._view.now - last >= _COUNTED
+        return is_due and record.session == self._request.session and record.type != TURN.type
 
     def _states(self) -> list[Item]:
         """Return the agent's last state, next steps first; without an agent, the latest two."""

@@ -29,7 +29,8 @@ PARTY_MODE = "party_mode"  # in the metadata of a session
 LIKENESS = 0.6  # of 1: how much of two findings' words must be the same
 _CANDIDATES = 20
 _LOCK = "party"
-_MERGED = ("tags", "evidence")  # kept in the finding itself, not with the observation
+_MERGED = ("tags", "also_found_by", "observations")
+_APART = ("discovered_by", "timestamp", "tags", FIELD)  # no part of an observation
 
 
 class Party:
@@ -51,7 +52,7 @@ class Party:
     def record_finding(self, finding: str, *, discovered_by: str, **fields: Any) -> Record:
         """Record a finding, or merge it with one like it.
 
-        A merged finding has `also_found_by`, `observations` and the `evidence` of both.
+        A merged finding has `also_found_by`, `observations` and the tags of both.
         """
         return record_or_merge(self.session, finding, {"discovered_by": discovered_by, **fields})
 
@@ -108,25 +109,21 @@ def _merged(
 ) -> dict[str, Any]:
     """Return the changes of the known finding; none where it says all of this already."""
     who, data = fields.get("discovered_by"), known.data
-    apart = ("discovered_by", "timestamp", FIELD, *_MERGED)
     new = {
         name: value
         for name, value in {**fields, "finding": finding}.items()
-        if name not in apart and value not in (None, data.get(name))
+        if name not in _APART and value not in (None, data.get(name))
     }
-    after = {name: _together(data.get(name), fields.get(name)) for name in _MERGED}
-    if who != data.get("discovered_by"):
-        after["also_found_by"] = _together(data.get("also_found_by"), [who])
-    earlier = _list(data.get("observations"))
+    tags, others, earlier = (_list(data.get(name)) for name in _MERGED)
+    more = [tag for tag in _list(fields.get("tags")) if tag not in tags]
+    is_new = who not in (data.get("discovered_by"), *others)
     own = [one for one in earlier if isinstance(one, dict) and one.get("by") == who]
-    if new and not any(new.items() <= one.items() for one in own):
-        at = fields.get("timestamp") or session._now()
-        after["observations"] = [*earlier, {"by": who, "at": at, **new}]
-    return {name: value for name, value in after.items() if value != _list(data.get(name))}
-
-
-def _together(old: Any, new: Any) -> list[Any]:
-    return [*_list(old), *(item for item in _list(new) if item not in _list(old))]
+    is_said = not new or any(new.items() <= one.items() for one in own)
+    observed = {"by": who, "at": fields.get("timestamp") or session._now(), **new}
+    after = ([*tags, *more], [*others, who] if is_new else others,
+             earlier if is_said else [*earlier, observed])  # fmt: skip
+    changes = zip(_MERGED, after, strict=True)
+    return {name: value for name, value in changes if value != _list(data.get(name))}
 
 
 def _list(value: Any) -> list[Any]:

@@ -1,8 +1,7 @@
 """`memory.exchange`: exports, imports, migrations, and comparing a source with the tree.
 
-A migration is a backup of the source, an import, priorities, and a comparison. The backup is a
-bundle of every file that was read, `backup-pre-smp/{name}-{time}.tar.gz` beside the root. Only the
-user removes it.
+A migration is a backup of the source, an import and a comparison. The backup is a bundle of every
+file that was read, `backup-pre-smp/{name}-{time}.tar.gz` beside the root. Only the user removes it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..disk import audit
-from ..model.errors import Invalid, SMPError
+from ..model.errors import Invalid
 from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import TURN
@@ -151,7 +150,7 @@ class Exchange:
         return outcome
 
     def migrate(self, found: list[Found], **requested: Any) -> Outcome:
-        """Back up, import, set the priorities of the imported sessions, and compare both sides."""
+        """Back up, import, and compare both sides."""
         memory = self.memory
         memory.create()
         source, at = found[0].source, memory.options.clock()
@@ -166,13 +165,6 @@ class Exchange:
 
         write_file(place, write, overwrite=True)
         outcome = self.import_(found, **requested)
-        for name in dict.fromkeys(action.session for action in outcome.actions):
-            if memory.tree.exists(f"{ACTIVE}/{name}"):
-                try:
-                    memory._session(name).decay()
-                    outcome.actions.append(Action(name, "refresh_priorities", (name,), "imported"))
-                except SMPError as error:
-                    outcome.problems.append(f"{name}: its priorities could not be set: {error}")
         compared = self.verify(found)
         outcome.actions += compared.actions
         outcome.problems += [one for one in compared.problems if one not in outcome.problems]

@@ -270,10 +270,8 @@ class Intake:
         fields = plain_fields(entry["record"], problems)
         for name in ("id", "turn"):
             fields.pop(name, None)
-        type, at = (
-            kind.type if kind else type_for(session.name, entry["file"]),
-            entry.get("written_at"),
-        )
+        type = kind.type if kind else type_for(session.name, entry["file"])
+        at = entry.get("written_at")
         if kind is TURN:
             speaker = fields.setdefault("speaker", "unknown")
             is_line = isinstance(speaker, str) and speaker.isprintable()

@@ -1,26 +1,5 @@
 """Everything that `smp_client` raises.
 
-    SMPError
-    ├── QuotaExceeded       MEM_E001  the session is full
-    ├── LockTimeout         MEM_E002  somebody else is writing
-    ├── CorruptionDetected  MEM_E003  bytes that cannot be read
-    ├── InvalidQuery        MEM_E004  a question that makes no sense
-    ├── SessionNotFound     MEM_E005  no such session
-    │   └── SessionPutAway  MEM_E020  archived or deleted; says how it comes back
-    ├── CompactionFailed    MEM_E006  a session that could not be made smaller
-    ├── MemoryNotFound      MEM_E007  no such memory in the session
-    ├── Invalid             MEM_E008  a value that may not be stored; lists every problem
-    ├── Conflict            MEM_E009  somebody else changed it first, or the name is taken
-    ├── StorageFailed       MEM_E010  the filesystem refused: full, read-only, broken
-    ├── UnsafePath          MEM_E011  a link, device or name that leads out of the tree
-    ├── NewerFormat         MEM_E012  written by a later version of SMP
-    ├── TransactionPending  MEM_E013  recorded, but not yet in the files
-    ├── TransactionEnded    MEM_E014  a transaction used after its commit or rollback
-    ├── AlreadyLed          MEM_E015  another daemon looks after this root
-    ├── TookTooLong         MEM_E021  a piece of data that costs more time than it may
-    ├── NotInTime           MEM_E017  the daemon did not answer in the time it was given
-    └── AccessDenied        MEM_E019  an agent may not read or write this
-
 `code` never changes once published. `recoverable` says that trying again can help.
 `advice` is one sentence on the next step, and ends the message.
 """
@@ -72,7 +51,7 @@ class QuotaExceeded(SMPError):
         super().__init__(f"{held} and {needed}.", session_id=session_id)
 
 
-class LockTimeout(SMPError):
+class LockTimeout(SMPError):  # somebody else is writing
     code = "MEM_E002"
     recoverable = True
     advice = "Try again; if it stays, look at that process."
@@ -93,7 +72,7 @@ class SessionNotFound(SMPError):
     advice = "List the sessions with memory.sessions()."
 
 
-class SessionPutAway(SessionNotFound):
+class SessionPutAway(SessionNotFound):  # archived or deleted
     code = "MEM_E020"
     advice = "Bring it back with smp unarchive or smp restore."
 
@@ -108,7 +87,7 @@ class MemoryNotFound(SMPError):
     advice = "Check the id; ids look like DEC-001, FIND-001, PREF-001 or turn-1."
 
 
-class Invalid(SMPError):
+class Invalid(SMPError):  # a value that may not be stored
     code = "MEM_E008"
     advice = "Nothing was written; correct the values and try again."
 
@@ -125,13 +104,13 @@ class Conflict(SMPError):
     advice = "Read it again and repeat the change."
 
 
-class StorageFailed(SMPError):
+class StorageFailed(SMPError):  # the filesystem refused: full, read-only, broken
     code = "MEM_E010"
     recoverable = True
     advice = "The write was not acknowledged; free space or mend the disk, then try again."
 
 
-class UnsafePath(SMPError):
+class UnsafePath(SMPError):  # a link, device or name that leads out of the tree
     code = "MEM_E011"
     advice = "Only plain files and directories below the root are used; remove or replace this."
 
@@ -141,7 +120,7 @@ class NewerFormat(SMPError):
     advice = "It was left alone; upgrade SMP to read it."
 
 
-class TransactionPending(SMPError):
+class TransactionPending(SMPError):  # recorded, but not yet in the files
     code = "MEM_E013"
     recoverable = True
     advice = "It is safe in the journal, and the next write or read finishes it; do not repeat it."
@@ -157,7 +136,7 @@ class AlreadyLed(SMPError):
     advice = "Stop that one first; one daemon for each root is enough."
 
 
-class NotInTime(SMPError):
+class NotInTime(SMPError):  # the daemon did not answer in the time it was given
     code = "MEM_E017"
     recoverable = True
     advice = "Ask smp status what it is doing, or give it more time."
@@ -168,6 +147,6 @@ class AccessDenied(SMPError):
     advice = "Do without it, or add it to the memory_requirements of the workflow."
 
 
-class TookTooLong(SMPError):
+class TookTooLong(SMPError):  # a piece of data that costs more time than it may
     code = "MEM_E021"
     advice = "Split it into smaller pieces, or remove what makes it so hard to read."

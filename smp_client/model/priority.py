@@ -99,14 +99,12 @@ class Policy(NamedTuple):
         if not isinstance(config, dict):
             return self
         rules = self.all_rules()
-        hours, least = (
-            _number(config.get("half_life_hours")),
-            _number(config.get("min_decay_factor")),
-        )
-        if hours is not None and hours > 0:
+        hours: Any = config.get("half_life_hours")
+        least: Any = config.get("min_decay_factor")
+        if type(hours) in (int, float) and 0 < hours < math.inf:
             decaying = {name: rule for name, rule in rules.items() if rule.rate}
             rules |= {name: rule.with_half_life(hours) for name, rule in decaying.items()}
-        if least is not None and 0 <= least <= 1:
+        if type(least) in (int, float) and 0 <= least <= 1:
             floors = {name: max(rule.floor, least) for name, rule in rules.items()}
             rules = {name: rule._replace(floor=floors[name]) for name, rule in rules.items()}
         enabled = self.enabled and config.get("enabled") is not False
@@ -150,8 +148,3 @@ def is_resolved(data: Mapping[str, Any]) -> bool:
 def _word(value: Any) -> str:
     """Return a word as a person may have written it: Critical is critical."""
     return value.lower() if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None

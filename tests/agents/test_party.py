@@ -60,11 +60,11 @@ def test_what_two_agents_find_is_one_finding(session: Session) -> None:
     data = session.get(first.id).data
     assert data["finding"] == "Passwords are stored without a salt"
     assert (data["discovered_by"], data["also_found_by"]) == ("veritas", ["architect"])
-    assert data["evidence"] == ["db.py:3", "schema.sql"]
     assert data["tags"] == ["security", "storage"]
     (observed,) = data["observations"]
     assert (observed["by"], observed["at"]) == ("architect", "2026-01-11T14:30:00Z")
     assert observed["finding"] == "Password is stored without salt in the database"
+    assert observed["evidence"] == ["schema.sql"]
     assert "hunter2" not in (session.scope.tree.root / "active/s1/findings.yaml").read_text()
     assert len(session.records("finding")) == 1
 
