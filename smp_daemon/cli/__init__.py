@@ -41,7 +41,7 @@ GROUPS = {
         "unpin": ("write", "Let pinned memories of SESSION decay again."),
         "timeline": ("search", "List memories in the order of time."),
         "topics": ("search", "List the topics of SESSION, or of everything."),
-        "stats": ("search", "Count the memories by kind, session, agent and month."),
+        "stats": ("search", "Count the memories by kind, project, agent and month."),
     },
     "Look after": {
         "sessions": ("upkeep", "List the sessions, the one that was used last first."),

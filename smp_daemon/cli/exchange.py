@@ -133,13 +133,15 @@ def import_(call: Call) -> None:
     if not call.json:
         for one in layouts:
             out.tell(f"found {one.layout} ({out.listed(one.files, 3)})")
-    if call.verify:
-        done = memory.exchange.verify(layouts)
-    elif call.migrate:
-        done = memory.exchange.migrate(layouts, **how)
-    else:
-        source = layouts or sys.stdin.buffer
-        done = memory.exchange.import_(source, **how, dry_run=call.dry_run)
+    with out.progress("entries read:") as advance:
+        how["advance"] = advance
+        if call.verify:
+            done = memory.exchange.verify(layouts)
+        elif call.migrate:
+            done = memory.exchange.migrate(layouts, **how)
+        else:
+            source = layouts or sys.stdin.buffer
+            done = memory.exchange.import_(source, **how, dry_run=call.dry_run)
     found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files}
              for one in layouts]  # fmt: skip
     call.finish(done, nothing="There is nothing to import.", found=found)

@@ -10,8 +10,10 @@ import json
 import os
 import re
 import sys
+import time
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -124,6 +126,25 @@ def on_terminal() -> bool:
 
 
 say = click.echo
+
+
+@contextmanager
+def progress(label: str, hidden_s: float = 1.0) -> Iterator[Callable[[], None]]:
+    """Yield the function to call for each item. On a terminal stderr shows how many were done."""
+    done, shown = 0, ""
+    due, is_seen = time.monotonic() + hidden_s, sys.stderr.isatty()
+
+    def advance() -> None:
+        nonlocal done, due, shown
+        done += 1
+        if is_seen and time.monotonic() >= due:
+            due = time.monotonic() + 0.2
+            shown = f"{label} {done:,}"
+            click.echo(f"\r{shown}", nl=False, err=True)
+
+    yield advance
+    if shown:
+        click.echo(f"\r{' ' * len(shown)}\r", nl=False, err=True)
 
 
 def tell(text: str, *, err: bool = False) -> None:

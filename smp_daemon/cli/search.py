@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from smp_client.change.holdings import Holding
 
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
-_ROWS, _RELATED = 12, 20
+_ROWS, _RELATED, _BAR_COLUMNS = 12, 20, 24
 _FILTERS = {"type": "types", "tag": "tags", "agent": "agents", "since": "since", "until": "until",
             "min_priority": "min_priority", "min_relevance": "min_relevance"}  # fmt: skip
 
@@ -98,31 +98,40 @@ def timeline(call: Call) -> None:
 
 @command("")
 def stats(call: Call) -> None:
-    """Count the memories by kind, session, agent and month.
+    """Count the memories by kind, project, agent and month.
 
     Archived memories count too, deleted ones do not.
     """
-    fields = {"kind": "type", "session": "session", "agent": "agent", "month": "timestamp"}
-    by: dict[str, dict[str, int]] = call.memory().query({
+    from smp_client.agents.agent import AgentMemory
+
+    memory = call.memory()
+    fields = {"kind": "type", "project": "session", "agent": "agent", "month": "timestamp"}
+    found = memory.query({
         "filters": [{"field": "type", "operator": "not", "value": "summary"}], "limit": 0,
         "aggregations": [{"function": "count", "by": field, "name": title}
                          for title, field in fields.items()],
     }).aggregations  # fmt: skip
-    by["kind"] = {out.short_type(name): count for name, count in by["kind"].items()}
-    months: Counter[str] = Counter()
-    for time, count in by["month"].items():
-        months[time[:7]] += count
-    by["month"] = dict(sorted(months.items()))
-    memories, sessions = sum(by["kind"].values()), len(by["session"])
+    projects = {one.session: one.data.get("project") for one in memory.by_type("summary")}
+    projects |= {one.id: AgentMemory(one).project() for one in memory.sessions()}
+    memories, sessions = sum(found["kind"].values()), len(found["project"])
+    by: dict[str, Counter[str]] = {title: Counter() for title in fields}
+    for title, numbers in found.items():
+        for value, count in numbers.items():
+            name = projects.get(value) if title == "project" else value
+            name = name and {"kind": out.short_type(name), "month": name[:7]}.get(title, name)
+            by[title][name or "-"] += count
     if call.json:
         out.print_json({"memories": memories, "sessions": sessions, "by": by})
         return
     out.say(f"{out.counted(memories, 'memory')} in {out.counted(sessions, 'session')}")
-    for title, numbers in by.items() if memories else ():
-        shown = [*numbers.items()][-_ROWS:] if title == "month" else [*numbers.items()][:_ROWS]
+    for title, counts in by.items() if memories else ():
+        rows = sorted(counts.items())[-_ROWS:] if title == "month" else counts.most_common(_ROWS)
+        most = max(counts.values())
         out.say()
-        rows = [{title: name or "-", "memories": count} for name, count in shown]
-        out.print_table(f"{title} memories>", rows)
+        out.print_table(f"{title} memories> share", [
+            {title: name, "memories": count, "share": "█" * round(count / most * _BAR_COLUMNS)}
+            for name, count in rows
+        ])  # fmt: skip
 
 
 @command(

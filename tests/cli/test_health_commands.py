@@ -96,18 +96,18 @@ def test_doctor_reads_the_settings(
     assert "smp.yaml: quota_bytes: " in problem
 
 
-def test_stats_count_memories_by_kind_session_agent_and_month(root: Path) -> None:
+def test_stats_count_memories_by_kind_project_agent_and_month(root: Path) -> None:
     told = run_json(root, "stats")
     month = told["by"]["month"].popitem()  # of the one that was written without a time
     assert (told["memories"], told["sessions"], month[1]) == (5, 3, 1)
     assert told["by"] == {
         "kind": {"decision": 2, "finding": 1, "learning": 1, "turn": 1},
-        "session": {"shop-1": 3, "empty-1": 1, "old-1": 1},
+        "project": {"Shop": 3, "-": 1, "Ferry": 1},
         "agent": {"ann": 3, "bob": 1, "user": 1}, "month": {"2026-01": 1, "2026-02": 3},
     }  # fmt: skip
     lines = run(root, "stats").splitlines()
     assert lines[0] == "5 memories in 3 sessions"
-    assert [line.split() for line in lines[2:4]] == [["KIND", "MEMORIES"], ["decision", "2"]]
+    assert [line.split() for line in lines[2:4]] == [["KIND", "MEMORIES", "SHARE"], ["decision", "2", "█" * 24]]
 
 
 def test_the_script_of_bash_completes(root: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from daemons import smp
 from once import copied
 
 from smp_client import Memory
+from smp_daemon.cli.output import progress
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 
@@ -197,3 +200,14 @@ def test_one_session_that_fails_stops_no_other(root: Path) -> None:
     found = run_json(root, "check --repair", code=1)
     assert any("new-1" in problem for problem in found["problems"])
     assert "version" in run(root, "deactivate new-1", code=1)
+
+
+def test_progress_counts_on_a_terminal_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with monkeypatch.context() as patch, os.fdopen(theirs, "w") as terminal:
+        patch.setattr("sys.stderr", terminal)
+        with progress("entries read:", hidden_s=0.0) as advance:
+            advance()
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert [line.strip() for line in shown.split("\r")] == ["", "entries read: 1", "", ""]
