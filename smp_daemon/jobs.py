@@ -19,7 +19,7 @@ from smp_client.disk.usage import CRITICAL_PCT
 from smp_client.index import meaning
 from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import rebuild
-from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
+from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
 from smp_client.model.outcome import Outcome
 from smp_client.model.times import now, render_time
 from smp_client.passes import purge
@@ -130,13 +130,13 @@ class Maintenance:
             self._runs[name, root] = self._begin(name, root)
 
     def look(self, root: Root, current: float) -> None:
-        """Ask for a scrub that is requested or unfinished, for vectors, and for tidying."""
+        """Scrub where it is requested or unfinished; ask for vectors and tidying."""
         if current >= root.tidy_due:
             root.tidy_due = current + TIDY_S
             self.ask_for(TIDY, root)
         if current >= root.scrub_due and asked_for(root.memory):
             root.scrub_due = current + SCRUB_EVERY_S
-            self.ask_for(SCRUB, root)
+            self.run_now(SCRUB, root)
         if meaning.is_installed() and root.vectors_of != root.index.generation:
             root.vectors_of = root.index.generation
             self.ask_for(MEANING, root)
@@ -145,8 +145,8 @@ class Maintenance:
         return bool(self._runs)
 
     def work(self) -> None:
-        """Do one step of a job. An urgent job comes before the others."""
-        urgent = [key for key in self._runs if JOBS[key[0]].is_urgent]
+        """Do one step of a job. A compaction comes before the others."""
+        urgent = [key for key in self._runs if key[0] == COMPACTION]
         for key in (urgent or list(self._runs))[:1]:
             if self._step(self._runs[key]):
                 del self._runs[key]
@@ -219,15 +219,9 @@ class Maintenance:
         yield
 
     def _scrub(self, run: Run) -> Iterator[None]:
-        """Remove every trace of removed memories from the index, then answer waiting clients."""
-        yield  # first: a client that asks after the work must find no run in the queue
-        root = run.root
-        waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
-        try:
-            scrub(root.memory, root.index, READER_WAIT_S)
-        finally:
-            for cookie in waiting:
-                root.memory.tree.unlink(f"{COOKIES}/{cookie}")
+        """Remove every trace of removed memories from the index."""
+        scrub(run.root.memory, run.root.index, READER_WAIT_S)
+        yield
 
     def _meaning(self, run: Run) -> Iterator[None]:
         """Make vectors until each memory has one."""
@@ -349,18 +343,17 @@ class JobKind(NamedTuple):
     steps: Callable[[Maintenance, Run], Iterator[None]]
     time: str = ""  # the setting of its time; empty for a job that runs on request
     needs_all: bool = False  # skipped in a tree from which most sessions vanished
-    is_urgent: bool = False  # a client waits for it, or a session is nearly full
 
 
 JOBS = {
     SCAN: JobKind(Maintenance._scan, "scan.every_s"),
     REBUILD: JobKind(Maintenance._rebuild, "index.rebuild_cron", needs_all=True),
     TIDY: JobKind(Maintenance._tidy),
-    SCRUB: JobKind(Maintenance._scrub, is_urgent=True),
+    SCRUB: JobKind(Maintenance._scrub),
     MEANING: JobKind(Maintenance._meaning),
     DECAY: JobKind(Maintenance._decay, "decay.cron"),
     LIFECYCLE: JobKind(Maintenance._age, "lifecycle.check_every_s"),
     ARCHIVE: JobKind(Maintenance._age, "archive.cron", needs_all=True),
-    COMPACTION: JobKind(Maintenance._compaction, needs_all=True, is_urgent=True),
+    COMPACTION: JobKind(Maintenance._compaction, needs_all=True),
     PURGE: JobKind(Maintenance._purge, "purge.cron", needs_all=True),
 }

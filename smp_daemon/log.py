@@ -80,8 +80,8 @@ class Log:
     def _append(self, file: Path, content: bytes) -> None:
         """Append to a file of ours alone: made with mode 0600, and never a link or a FIFO."""
         tree, name = Tree(file.parent), file.name
-        for directory in () if file.parent.is_dir() else reversed(file.parents):
-            Tree(directory).create_root(())
+        if not file.parent.is_dir():
+            tree.create_root(())
         flags = os.O_WRONLY | os.O_APPEND | (0 if tree.exists(name) else os.O_CREAT)
         descriptor = tree.open(name, flags)
         try:

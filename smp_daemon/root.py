@@ -61,11 +61,9 @@ class Root:
         self.canary, self.canary_sent = "", 0.0  # the file that is under way through the watcher
         self.proved_at = 0.0  # when a canary last came through
         self.was_there = True  # when the worker last looked
-        self.rest_until = 0.0  # after a failure, so that retries do not take all the time
         self.unanswered: set[str] = set()  # cookies whose changes could not be indexed yet
         self.scrub_due = self.tidy_due = 0.0
         self.vectors_of = 0  # the generation of the index whose memories have their vectors
-        self.waiting_for_scrub: list[str] = []  # the cookies of those who wait for one
         # Sessions to be compacted: by how many percent, and why.
         self.too_full: dict[str, tuple[float, str]] = {}
         self.compacted: dict[str, int] = {}  # the sizes of sessions after their compaction
@@ -79,11 +77,6 @@ class Root:
     def note(self, path: str) -> bool:
         """Note a changed path. Return whether it is the first one of a batch."""
         return self.waiting.add(path, time.monotonic())
-
-    def due_in(self, current: float) -> float | None:
-        """Return the seconds until changed paths are due; None where there are none."""
-        due_s = self.waiting.due_in(current)
-        return None if due_s is None else max(due_s, self.rest_until - current)
 
     # The lead.
 

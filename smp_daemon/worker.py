@@ -146,7 +146,7 @@ class Worker:
             self._handle_queue(self._pause())
             current = time.monotonic()
             for root in self.roots:
-                if root.due_in(current) == 0 and root.is_there():
+                if root.waiting.due_in(current) == 0 and root.is_there():
                     self.take_in(root, root.waiting.take_all())
                 if written := root.derived.write(current):
                     self._maintenance.weigh(root, written)
@@ -161,7 +161,6 @@ class Worker:
                 for root in self.roots:
                     self._fail(root, "work", error)
                     self._heartbeat(root)
-            self._stop.wait(REST_S)
         else:
             for root in self.roots:
                 root.problems.pop("work", None)
@@ -171,7 +170,7 @@ class Worker:
         if self._maintenance.has_work():
             return 0.0
         current = time.monotonic()
-        waits = [root.due_in(current) for root in self.roots]
+        waits = [root.waiting.due_in(current) for root in self.roots]
         waits.append(min(self._heartbeat_due, self._look_due) - current)
         # Work that is due for a missing tree stays due, and must not keep the worker spinning.
         least_s = 0.0 if all(root.was_there for root in self.roots) else 0.2
@@ -199,16 +198,14 @@ class Worker:
             is_done = self._maintenance.run_now(REBUILD, root)
         else:
             is_done = root.is_there() and self.take_in(root, root.waiting.take_all())
-        if is_done and name.startswith("scrub-"):
-            # A scrub takes long, and other work comes first.
-            root.waiting_for_scrub.append(name)
-            self._maintenance.ask_for(SCRUB, root)
-        elif is_done:
-            root.memory.tree.unlink(f"{COOKIES}/{name}")
-        else:
+        if not is_done:
             root.unanswered.add(name)
-            root.rest_until = time.monotonic() + REST_S
             root.note(EVERYTHING)
+            self._stop.wait(REST_S)
+            return
+        if name.startswith("scrub-"):
+            self._maintenance.run_now(SCRUB, root)
+        root.memory.tree.unlink(f"{COOKIES}/{name}")
 
     def take_in(self, root: Root, paths: list[str]) -> bool:
         """Index these paths. Return whether it succeeded; a failure is tried again."""
@@ -284,8 +281,8 @@ class Worker:
         )  # fmt: skip
         if is_damage:
             root.replace_index(str(error))
-        root.rest_until = time.monotonic() + REST_S
         root.note(EVERYTHING)
+        self._stop.wait(REST_S)
 
     # The worker's own regular work.
 
