@@ -76,12 +76,9 @@ def folder(session: Session, memory: Memory) -> Path:
 HOSTILE: dict[str, Callable[[Path, Path], object]] = {
     "a FIFO": lambda path, _: os.mkfifo(path),
     "a link to a file": lambda path, outside: path.symlink_to(outside / "secret"),
-    "a link to nothing": lambda path, outside: path.symlink_to(outside / "nothing"),
     "a link to itself": lambda path, _: path.symlink_to(path),
     "a hard link": lambda path, outside: os.link(outside / "secret", path),
-    "a device": lambda path, _: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3)),
     "an endless device": lambda path, _: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5)),
-    "a socket": lambda path, _: os.mknod(path, 0o600 | stat.S_IFSOCK),
     "a directory": lambda path, _: path.mkdir(),
     "a file without end": lambda path, _: make_endless(path),
 }
@@ -157,13 +154,6 @@ def test_what_is_no_plain_directory_is_not_entered(
     assert sorted(str(found) for found in moved.rglob("*")) == names
 
 
-def run_without_privilege(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs as a user for whom permissions count; root would be let through."""
-    limits = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
-    command = [*(limits if os.geteuid() == 0 else []), sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
 @pytest.mark.parametrize("file", USES)
 def test_a_file_that_may_not_be_read_is_not_taken_for_an_empty_one(
     folder: Path, memory: Memory, file: str
@@ -183,7 +173,11 @@ for number, use in enumerate(USES[sys.argv[2]]):
     except StorageFailed as error:
         assert "Permission denied" in str(error)
 """
-    done = run_without_privilege(program, str(memory.root), file)
+    # Permissions do not count for root.
+    limits = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    command = [*(limits if os.geteuid() == 0 else []), sys.executable, "-c", program]
+    command += [str(memory.root), file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     (folder / file).chmod(0o600)
     assert (folder / file).read_bytes() == content
@@ -258,7 +252,7 @@ def test_a_memory_id_that_is_none_is_refused_before_anything_is_touched(
 EVERYTHING = """
 import os, sys
 from pathlib import Path
-os.umask(int(sys.argv[2], 8))
+os.umask(0)
 from smp_client import Memory
 memory = Memory(sys.argv[1])
 session = memory.create_session(id="s1")
@@ -278,27 +272,19 @@ kept = open(memory.root / "active/s1/findings.yaml", "ab")
 session.pin("FIND-001")
 for path in [memory.root, *memory.root.rglob("*")]:
     wanted = 0o40700 if path.is_dir() else 0o100600
-    if path.stat().st_mode != wanted:
-        print(oct(path.stat().st_mode), path)
+    assert path.stat().st_mode == wanted, path
 assert any((memory.root / ".smp/retired").iterdir()), "no old file was kept"
 assert any((memory.root / "quarantine/s1").iterdir()), "nothing was set aside"
 assert any((memory.root / ".smp/locks/s1").iterdir())
 """
 
 
-@pytest.mark.parametrize("umask", ["000", "022", "077"])
-def test_everything_is_private_whatever_the_umask(tmp_path: Path, umask: str) -> None:
-    """Directories are 0700 and files 0600."""
-    done = run_without_privilege(EVERYTHING, str(tmp_path / "sessions"), umask)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-
-
 def test_everything_is_private_from_its_first_moment(tmp_path: Path) -> None:
-    """No file is ever made readable for others and closed to them afterwards."""
+    """Directories are 0700 and files 0600, and none was ever open to others before."""
     trace = tmp_path / "trace"
     calls = "open,openat,creat,mkdir,mkdirat,chmod,fchmod,fchmodat,renameat2"
     traced = ["strace", "-f", "-o", str(trace), "-e", f"trace={calls}"]
-    program = [*traced, sys.executable, "-c", EVERYTHING, str(tmp_path / "sessions"), "000"]
+    program = [*traced, sys.executable, "-c", EVERYTHING, str(tmp_path / "sessions")]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run(program, check=True, timeout=120, env=environment)
     lines = trace.read_text().splitlines()

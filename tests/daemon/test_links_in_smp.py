@@ -9,7 +9,7 @@ from daemons import Daemon, running, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory, Session
 
-NAMES = ["cookies", "index.db", "index.db-shm", "index.db-wal", "index.db-journal"]
+NAMES = ["cookies", "index.db", "index.db-wal"]
 
 
 @pytest.fixture

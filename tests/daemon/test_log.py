@@ -175,18 +175,3 @@ def test_a_reader_of_stderr_does_not_stop_the_daemon(tmp_path: Path, reader: str
         process.wait()
         if reader == "asleep":
             os.close(ours)
-
-
-def test_a_closed_stderr_is_not_mistaken_for_a_file(tmp_path: Path) -> None:
-    """Started with `2>&-`, the next file that is opened would get stderr's number."""
-    program = f'exec "{sys.executable}" -m smp_daemon run --root "$1" 0<&- 1>&- 2>&-'
-    process = subprocess.Popen(["sh", "-c", program, "sh", str(tmp_path / "sessions")])
-    try:
-        wait_until((tmp_path / "sessions/.smp/status.json").exists, "it works")
-        files = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
-        assert files == [os.devnull] * 3
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 0
-    finally:
-        process.kill()
-        process.wait()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, running, settings_file, smp, status, wait_until
+from daemons import Daemon, running, smp, status, wait_until
 
 from smp_client import Memory, Session
 from smp_client.disk import inboxes, journal
@@ -151,25 +151,6 @@ def test_a_bad_drop_among_many_costs_only_itself(session: Session) -> None:
     assert len(list((inbox_of(session) / "rejected").iterdir())) == 2
 
 
-def test_many_drops_are_one_transaction(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded: list[int] = []
-    record = journal.record
-
-    def counted(scope: object, steps: list[object]) -> object:
-        recorded.append(len(steps))
-        return record(scope, steps)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(journal, "record", counted)
-    for number in range(inbox.ROUND + 3):
-        drop(session, f"{number:03}.yaml", f"type: decision\ndecision: Number {number}\nby: a\n")
-    drops = taken(session)
-    assert {found.outcome for found in drops} == {"taken"}
-    assert recorded == [inbox.ROUND + 1, 4]
-    ids = [record.id for record in session.records("decision")]
-    assert ids == [found.memory_id for found in drops]
-    assert ids == [f"DEC-{number + 1:03}" for number in range(inbox.ROUND + 3)]
-
-
 def test_drops_that_are_recorded_and_not_removed_yet_are_not_taken_twice(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,20 +229,3 @@ def test_a_broken_file_is_logged_once_for_each_change_of_it(
     assert after(whole + "  - id: [\n  - id: {\n") == 2
     assert after(whole) == 2
     assert after(whole + "  - id: [\n") == 3
-
-
-@pytest.mark.parametrize(("level", "count"), [("info", 0), ("debug", 1)])
-def test_tidying_is_logged_and_indexing_only_at_level_debug(
-    memory: Memory, session: Session, tmp_path: Path, level: str, count: int
-) -> None:
-    temporary = memory.root / ".smp/tmp/0123"
-    temporary.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_text("abandoned")
-    os.utime(temporary, (0, 0))
-    config = settings_file(tmp_path, log={"level": level})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
-        (said,) = wait_until(lambda: daemon.said("tidied"), "it has tidied")
-        assert said["reason"] == "removed the abandoned temporary 0123"
-        session.record_decision(f"At level {level}", made_by="a")
-        smp("sync", "--root", memory.root)
-        assert min(len(daemon.said("indexed")), 1) == count

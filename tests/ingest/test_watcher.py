@@ -11,7 +11,6 @@ import gc
 import os
 import random
 import shutil
-import subprocess
 import sys
 import threading
 import uuid
@@ -214,27 +213,6 @@ def test_every_kind_of_change_is_reported_before_the_next_cookie(
     assert (watching.mode, watching.check()) == ("inotify", "")
 
 
-@pytest.mark.parametrize("way", ["made", "copied", "moved in", "renamed"])
-def test_a_new_directory_is_watched_when_it_is_reported(
-    way: str, root: Path, receiver: Receiver, watching: Watcher, tmp_path: Path
-) -> None:
-    """However a directory came, its files are found by looking, and later writes are seen."""
-    start_copying(root, receiver)
-    if way == "made":
-        (root / "active/s2/artifacts/deep").mkdir(parents=True)
-        (root / "active/s2/artifacts/deep/report.md").write_text("at once")
-    elif way == "copied":
-        subprocess.run(["cp", "-a", root / "active/s1", root / "active/s2"], check=True)
-    elif way == "moved in":
-        shutil.copytree(root / "active/s1", tmp_path / "s2")
-        (tmp_path / "s2").rename(root / "active/s2")
-    else:
-        (root / "active/s1").rename(root / "active/s2")
-    assert "active/s2" in changed(assert_copy_is_true(root, receiver))
-    (root / "active/s2/artifacts/later.md").write_text("later")
-    assert changed(assert_copy_is_true(root, receiver)) == {"active/s2/artifacts/later.md"}
-
-
 def directories(root: Path) -> list[str]:
     """Those that ought to be watched."""
     places = ("active", "global", "archived")
@@ -368,20 +346,15 @@ def descriptors() -> int:
 
 def test_stopping_ends_everything(root: Path, receiver: Receiver, gate: Path) -> None:
     made = Watcher(root, receiver.report, polling_s=0.05)
-    assert made.mode == "stopped"
-    made.stop()
     threads, open_before = threading.active_count(), descriptors()
-    for turn in range(6):
+    for _ in range(3):
         with holding(gate, fcntl.LOCK_SH):
             made.start()
-        assert made.mode == "inotify"
-        if turn % 2:
-            made.restart("soon after the start")
-            assert made.mode == "polling"
+        made.restart("soon after the start")
+        assert made.mode == "polling"
         made.stop()
         made.stop()
-        assert made.mode == "stopped"
-        assert made.check() == "The watcher is stopped."
+        assert (made.mode, made.check()) == ("stopped", "The watcher is stopped.")
     assert (threading.active_count(), descriptors()) == (threads, open_before)
     receiver.notices.clear()
     append(root, root)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import json
-import os
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,15 +28,11 @@ from test_watcher import (
     start_copying,
 )
 
-from smp_client.disk.tree import Tree
 from smp_client.model.layout import COOKIES
 from smp_daemon.ingest import watcher
 from smp_daemon.ingest.watcher import RETRY_S, Changed, Cookie, Notice, Watcher
 
 pytestmark = linux
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root may change the kernel's limits"
-)
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
 
 # The same fixtures.
@@ -103,77 +95,6 @@ def test_an_overflow_is_lost_and_then_all_is_watched_again(root: Path, gate: Pat
     finally:
         receiver.released.set()
         made.stop()
-
-
-# Runs where the number of watches is limited for it alone. Says what the watcher made of it.
-LIMITED = """
-import json, sys, time
-from pathlib import Path
-from smp_daemon.ingest import watcher
-from smp_daemon.ingest.watcher import Changed, Cookie, Lost
-
-root, at_first = Path(sys.argv[1]), int(sys.argv[2])
-limit = Path("/proc/sys/user/max_inotify_watches")
-now, notices, said = 0.0, [], {}
-
-def until(there):
-    end = time.monotonic() + 15
-    while not there():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-def cookie(name):
-    (root / ".smp/cookies" / name).touch()
-    return until(lambda: Cookie(name) in notices)
-
-limit.write_text(str(at_first))
-made = watcher.Watcher(root, notices.append, 0.05, clock=lambda: now)
-made.start()
-said["first"] = [made.mode, made.check()]
-(root / "active/late").mkdir()
-(root / "active/late/decisions.yaml").write_text("decisions: []")
-said["cookie"] = cookie("one")
-said["lost before it"] = any(isinstance(notice, Lost) for notice in notices)
-said["then"] = [made.check(), made.mode]
-del notices[:]
-(root / "active/late/decisions.yaml").write_text("decisions: [1]")
-late = Changed("active/late/decisions.yaml")
-said["noticed"] = until(lambda: Lost("polling") in notices or late in notices)
-limit.write_text("1000")
-now += 61
-said["after"] = [made.check(), made.mode]
-del notices[:]
-(root / "active/late/decisions.yaml").write_text("decisions: [2]")
-said["watched again"] = cookie("two") and late in notices[: notices.index(Cookie("two"))]
-made.stop()
-print(json.dumps(said))
-"""
-
-
-@needs_root
-@pytest.mark.parametrize("spare", [-1, 0], ids=["at the start", "later"])
-def test_at_the_watch_limit_it_polls_and_says_so(spare: int, root: Path) -> None:
-    """With too few watches changes come by polling, and `check` names the limit.
-
-    Once the limit is raised, everything is watched again."""
-    Tree(root).make_directory(COOKIES)
-    unshare = ["unshare", "--user", "--map-root-user", sys.executable, "-c", LIMITED, str(root)]
-    command = [*unshare, str(len(directories(root)) + spare)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    said = json.loads(done.stdout)
-    problem = "fs.inotify.max_user_watches"
-    mode, told = said["first"]
-    assert (mode, problem in told) == (("inotify", False) if spare == 0 else ("polling", True))
-    assert said["cookie"]
-    assert said["lost before it"]
-    told, mode = said["then"]
-    assert problem in told
-    assert mode == "polling"
-    assert said["noticed"]
-    assert said["after"] == ["", "inotify"]
-    assert said["watched again"]
 
 
 def test_a_failing_receiver_costs_a_scan_and_not_the_watcher(
