@@ -416,11 +416,6 @@ _FACT = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# What a form asks of a value: `required|string|min:8`.
-_RULE = re.compile(
-    r"(?:required|nullable|present|string|integer|numeric|min|max|between|size|digits|confirmed"
-    r"|same|password|alpha|email|unique|mixed|letters|numbers|symbols)\w*(?::[\w.,]{1,60})?"
-)
 _HUMP = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
 _NUMBERED = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{1,2}|[A-Z]+\d{1,2}|\d{1,2}[A-Za-z][a-z]+")
 
@@ -428,9 +423,6 @@ _NUMBERED = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{1,2}|[A-Z]+\d{1,2}|\d{1,
 def _stands_for(value: str) -> bool:
     """Return whether it is written where a secret would be, and is none."""
     if _FACT.fullmatch(value):
-        return True
-    is_list = "|" in value or (":" in value and value[-1].isdigit())
-    if is_list and all(map(_RULE.fullmatch, value.split("|"))):
         return True
     if _REFERENCE.fullmatch(value):  # base64 has slashes too, but no names between them
         return "//" in value[:12] or not any(map(_is_scrambled, value.split("/")))

@@ -68,22 +68,20 @@ def values(memory: Memory) -> dict[tuple[str, ...], Any]:
             for one in holdings(memory, name)}  # fmt: skip
 
 
-def shape(value: Any) -> Any:
-    """Keys, types and lengths of lists, whatever the texts say."""
+def shape(value: Any, key: str = "") -> Any:
+    """Keys, types and lengths of lists, whatever the texts say, and the fields that must stay."""
     if isinstance(value, dict):
-        return {key: shape(item) for key, item in value.items()}
-    return [shape(item) for item in value] if isinstance(value, list) else type(value).__name__
+        return {key: shape(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shape(item) for item in value]
+    return value if key in _FIXED else type(value).__name__
 
 
-_FIXED = (
-    "id", "timestamp", "decay", "turn", "turn_ref", "memory_refs", "type", "severity",
-    "confidence", "relationship",
-)  # fmt: skip
+_FIXED = ("id", "timestamp", "turn", "turn_ref", "type", "severity", "confidence", "relationship")
 
 
 def structure(memory: Memory) -> dict[tuple[str, ...], Any]:
-    return {key: (shape(value), {name: value.get(name) for name in _FIXED})
-            for key, value in values(memory).items()}  # fmt: skip
+    return {key: shape(value) for key, value in values(memory).items()}
 
 
 def head(memory: Memory) -> str:
@@ -242,6 +240,9 @@ def test_what_cannot_be_changed_is_reported(filled: Session, memory: Memory) -> 
     (note,) = report.notes
     for place in ("decisions.yaml", "findings.yaml", "inbox/drop.yaml", "learnings.yaml"):
         assert f"active/s1/{place}" in note
+    memory.create_session(id="s2").add_turn("user", "Nobody but Anna Berg knows.")
+    (note,) = filled.anonymize(names=NAMES, now=True).notes
+    assert "active/s2/conversation.md" in note
 
 
 @pytest.mark.parametrize("place", ["active", "archived"])
@@ -257,12 +258,6 @@ def test_the_head_of_a_conversation_is_changed(filled: Session, memory: Memory, 
     memory.privacy.restore("s1", batch=deleted)
     memory.privacy.restore("s1", batch=batch)
     assert place in {one.place for one in memory.privacy.find("Anna keeps these")}
-
-
-def test_erasing_says_where_else_a_name_stands(filled: Session, memory: Memory) -> None:
-    memory.create_session(id="s2").add_turn("user", "Nobody but Anna Berg knows.")
-    (note,) = filled.anonymize(names=NAMES, now=True).notes
-    assert "active/s2/conversation.md" in note
 
 
 def test_an_export_holds_placeholders(filled: Session, memory: Memory, tmp_path: Path) -> None:
@@ -294,22 +289,10 @@ def test_the_command_shows_and_does_it(filled: Session, memory: Memory) -> None:
     said = json.loads(done.stdout)
     assert (said["problems"], said["counts"]["contacts"]) == ([], 1)
     assert "Anna" not in done.stdout
-    again = smp("anonymize", "--root", memory.root, "s1")
-    assert "0 memories changed" in again.stdout
+    assert "0 memories changed" in smp("anonymize", "--root", memory.root, "s1").stdout
     back = smp("restore", "--root", memory.root, "--batch", said["batch"])
     assert back.returncode == 0, back.stderr
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
     erased = smp(*call, "--now", "--yes")
-    assert erased.returncode == 0, erased.stderr
-    assert "smp restore" not in erased.stdout
+    assert (erased.returncode, "smp restore" in erased.stdout) == (0, False)
     assert holders(memory) == set()
-
-
-@pytest.mark.parametrize("arguments", [("--keep", "everything"), ("--name", "x"), ("DEC-009",)])
-def test_the_command_says_what_is_wrong(
-    filled: Session, memory: Memory, arguments: tuple[str, ...]
-) -> None:
-    done = smp("anonymize", "--root", memory.root, "s1", *arguments)
-    assert done.returncode
-    assert "Traceback" not in done.stderr
-    assert filled.get("turn-2").text.startswith("Thanks, Anna.")

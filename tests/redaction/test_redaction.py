@@ -63,8 +63,6 @@ DOORS: dict[str, Callable[[Memory, Session], Any]] = {
     "turn": lambda _, s: s.add_turn("user", SAYS),
     "decision": lambda _, s: s.record_decision(SAYS, made_by="architect"),
     "finding": lambda _, s: s.record_finding("F", discovered_by="v", location={"at": ["a", SAYS]}),
-    "preference": lambda _, s: s.record_preference("Rotate tokens", context=SAYS),
-    "learning": lambda _, s: s.record_learning(SAYS, learned_by="veritas"),
     "relationship": lambda _, s: s.relate(
         s.add_turn("user", "a").id, s.add_turn("user", "b").id, "resolves", note=SAYS
     ),
@@ -83,13 +81,8 @@ DOORS: dict[str, Callable[[Memory, Session], Any]] = {
     ),
     "small interface": lambda m, s: SessionMemory(s.id, m.root).add("preference", {
         "key": "note", "value": {"told": SAYS}}),
-    "agent": lambda _, s: s.agent("veritas").record_learning(SAYS),
-    "party": lambda _, s: s.party().record_finding(SAYS, discovered_by="veritas"),
     "inputs of a party": lambda _, s: s.party().record_decision("D", inputs={"veritas": SAYS}),
     "turn in a transaction": _in_transaction(lambda tx: tx.add_turn("user", SAYS)),
-    "change in a transaction": _in_transaction(
-        lambda tx: tx.update(tx.record_decision("D", made_by="a").id, rationale=SAYS)
-    ),
     "state in a transaction": _in_transaction(lambda tx: tx.save_agent_state("v", {"n": SAYS})),
     "artifact in a transaction": _in_transaction(lambda tx: tx.save_artifact("report", SAYS)),
 }  # fmt: skip
@@ -113,35 +106,16 @@ def test_a_secret_stays_outside_of_every_door(memory: Memory, tmp_path: Path, do
         assert said_of(off, off.session("s1"))[1] == []
 
 
-@pytest.mark.parametrize(("arguments", "stdin"), [
-    (["new", "--topic", SAYS], ""),
-    (["add", "s1", "decision", SAYS, "--by", "architect"], ""),
-    (["add", "s1", "turn"], SAYS),
-    (["add", "s1", "finding", "F", "--by", "a", "--field", f"location.note={SAYS}"], ""),
-    (["add", "s1", "state", "veritas"], f"notes: {SAYS}"),
-    (["add", "s1", "artifact", "report"], SAYS),
-    (["add", "global", "pattern", SAYS], ""),
-])  # fmt: skip
-def test_a_secret_stays_outside_of_the_command(
-    memory: Memory, arguments: list[str], stdin: str
-) -> None:
-    memory.create_session(id="s1")
-    done = smp(*arguments, "--root", memory.root, input=stdin)
-    assert done.returncode == 0, done.stderr
-    assert places_of(memory.root, TOKEN) == []
-    says_so = ("[redacted: github token]", "github_token: 1", '"github_token": 1')
-    assert sum(len(places_of(memory.root, text)) for text in says_so) > 1
-
-
 def test_the_command_says_what_was_taken_out(memory: Memory) -> None:
-    """On stderr, and in JSON; nothing where there was nothing."""
+    """On stderr, and in JSON; nothing where there was nothing. A text may come from stdin."""
     memory.create_session(id="s1")
-    done = smp("add", "s1", "turn", SAYS, "--root", memory.root)
+    done = smp("add", "s1", "turn", "--root", memory.root, input=SAYS)
     assert (done.stdout, done.stderr) == ("turn-1\n", "note: redacted: github token.\n")
     said = smp("add", "s1", "turn", f"{SAYS} {ACCESS_KEY}", "--json", "--root", memory.root)
     assert said.stderr == "note: redacted: aws access key, github token.\n"
     assert json.loads(said.stdout)["redacted"] == {"aws_access_key": 1, "github_token": 1}
     assert smp("add", "s1", "turn", "Nothing.", "--root", memory.root).stderr == ""
+    assert places_of(memory.root, TOKEN) == []
 
 
 def test_a_record_says_how_many_of_which_kind_and_counts_add_up(session: Session) -> None:
@@ -189,9 +163,8 @@ def test_a_name_or_a_key_that_is_a_secret_is_refused_without_quoting_it(
 
 
 @pytest.mark.parametrize("fields", [
-    {"severity": TOKEN}, {"tags": [f"! {TOKEN}"]}, {"tags": [[TOKEN]]}, {"tags": TOKEN},
-    {"timestamp": TOKEN}, {"note": {1: TOKEN}}, {"note": {(TOKEN,): 1}}, {TOKEN: object()},
-    {"tags": [{"password": PASSWORD}]},
+    {"severity": TOKEN}, {"tags": [[TOKEN]]}, {"timestamp": TOKEN}, {"note": {(TOKEN,): 1}},
+    {TOKEN: object()}, {"tags": [{"password": PASSWORD}]},
 ])  # fmt: skip
 def test_an_error_does_not_quote_a_secret(session: Session, fields: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as raised:
@@ -217,11 +190,9 @@ def test_a_reason_is_written_too(memory: Memory, session: Session) -> None:
 
 
 STANDING_FOR_ONE = (
-    None, True, 12, "null", "hunterword", "correct horse battery", "true", "none", "12", "***",
-    "<password>", "${VAR}", "$VAR", "DB_PASSWORD", "os.environ", "required", "required.",
-    "Changed!", "changed", "hashed", "optional", "done", "pending", "failed", "tested", "string",
-    "Bitwarden", "12+ chars", "argon2id", "/run/secrets/db", "vault:db", "not set",
-    "rotated weekly", "session-2026-01-11-abc123",
+    None, True, 12, "hunterword", "correct horse battery", "12", "***", "<password>", "${VAR}",
+    "DB_PASSWORD", "os.environ", "required.", "Changed!", "hashed", "12+ chars", "argon2id",
+    "/run/secrets/db", "vault:db", "session-2026-01-11-abc123",
 )  # fmt: skip
 
 
@@ -306,20 +277,15 @@ def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None
 
 
 SAID = {"enabled": False, "personal": [], "patterns": {}}
-NONSENSE = [
-    "", "{", "[]", "[" * 100_000, json.dumps({"redaction": False}),
-    *(json.dumps({"redaction": SAID | wrong}) for wrong in (
-        {}, {"personal": ["shoe_size"]}, {"personal": [[]]}, {"patterns": []},
-        {"patterns": {"a": "x*"}},
-    )),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", NONSENSE)
-def test_a_policy_that_makes_no_sense_does_not_turn_it_off(memory: Memory, content: str) -> None:
-    """Nor does one that says it plainly: a policy can only add."""
+@pytest.mark.parametrize("said", [
+    False, SAID, SAID | {"personal": [[]]}, SAID | {"patterns": []}, SAID | {"patterns": {"a": "x*"}},
+])  # fmt: skip
+def test_a_policy_does_not_turn_it_off(memory: Memory, said: object) -> None:
+    """Neither one that makes no sense nor one that says it plainly: a policy can only add."""
     session = memory.create_session(id="s1")
-    (memory.root / POLICY_FILE).write_text(content)
+    (memory.root / POLICY_FILE).write_text(json.dumps({"redaction": said}))
     assert published(memory.tree).redaction() == Redaction()
     assert session.add_turn("user", SAYS).text == SHOWN
     more = json.dumps({"redaction": SAID | {"personal": ["email"]}})

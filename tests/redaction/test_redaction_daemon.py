@@ -134,18 +134,6 @@ def test_an_unlocked_secret_is_reported_until_it_is_gone(memory: Memory, tmp_pat
     assert TOKEN not in written
 
 
-def test_a_client_that_was_faster_hides_nothing_from_the_daemon(
-    memory: Memory, tmp_path: Path
-) -> None:
-    """A question brings the index up to date, so for the next daemon nothing has changed."""
-    memory.create_session(id="s1")
-    write_unlocked_decision(memory.root)
-    assert len(memory.search("build uses")) == 1
-    memory.close()
-    with watched(memory, tmp_path) as daemon:
-        wait_until(lambda: daemon.said("secret"), "it is reported")
-
-
 def test_where_it_is_configured_so_unlocked_secrets_are_redacted(
     memory: Memory, unlocked: Session, tmp_path: Path
 ) -> None:
@@ -215,34 +203,28 @@ def test_off_means_that_nobody_looks(memory: Memory, tmp_path: Path) -> None:
 
 
 def test_a_drop_is_taken_in_without_its_secret(memory: Memory, tmp_path: Path) -> None:
-    """Of every kind, with the daemon's configuration, which then holds for the library as well."""
+    """With the daemon's configuration, which then holds for the library as well."""
     session = memory.create_session(id="s1")
     drops = {
         "a.yaml": f"type: decision\nmade_by: a\ndecision: {SAYS}\n",
-        "b.md": f"---\ntype: finding\nseverity: low\ndiscovered_by: a\n---\n{SAYS}\n",
         "c.yaml": "type: preference\nconfidence: explicit\npreference: p\n"
                   f"applies_to: {{password: {PASSWORD}}}\n",
         "d.yaml": f"type: learning\nlearned_by: a\nlearning: l\ntags: [{ACCESS_KEY}]\n",
-        "e.md": f"---\ntype: turn\nspeaker: a\n---\n{SAYS}\n",
-        "f.yaml": f"type: relationship\nsource: DEC-001\ntarget: FIND-001\nrelationship: {SAYS}\n",
-        "g.md": "---\ntype: turn\nspeaker: a\n---\nbadge 77\n",
+        "e.md": f"---\ntype: turn\nspeaker: a\n---\n{SAYS} badge 77\n",
     }  # fmt: skip
     for name, content in drops.items():
         (memory.root / "active/s1/inbox" / name).write_text(content)
     with watched(memory, tmp_path, patterns={"badge": "badge ##"}) as daemon:
         wait_until(lambda: len(daemon.said("drop taken")) == len(drops), "all are taken in")
-        assert is_clean(memory.root)
         kinds = [kind.prefix.lower() for kind in session.kinds]
         records = [record.data for kind in kinds for record in session.records(kind)]
-        assert len(records) == len(drops)
-        assert all(record["redacted"] for record in records)
+        assert [bool(record["redacted"]) for record in records] == [True] * len(drops)
         assert session.add_turn("user", "badge 78").text == "[redacted: badge]"
     assert is_clean(memory.root)
 
 
 @pytest.mark.parametrize("content", [
-    f"type: decision\ndecision: {SAYS}\n", f"type: {TOKEN}\n", f"{TOKEN}: 1\n{TOKEN}: 2\n",
-    f"type: finding\nfinding: f\ndiscovered_by: a\nseverity: {TOKEN}\n",
+    f"type: {TOKEN}\n", f"type: finding\nfinding: f\ndiscovered_by: a\nseverity: {TOKEN}\n",
 ])  # fmt: skip
 def test_the_secret_of_a_rejected_drop_stands_in_the_drop_alone(
     memory: Memory, tmp_path: Path, content: str

@@ -22,14 +22,10 @@ REFUSED: dict[str, Call] = {
     "a session to read": lambda memory, _: memory.session(TOKEN),
     "a session to make": lambda memory, _: memory.create_session(id=TOKEN),
     "a session to delete from": lambda memory, _: memory.privacy.delete(TOKEN, "A", reason="r"),
-    "a session to archive": lambda memory, _: memory.archive_session(TOKEN, "r"),
-    "a session to restore into": lambda memory, _: memory.privacy.restore(TOKEN, ["DEC-001"]),
     "a session to purge": lambda memory, _: memory.privacy.purge_now(TOKEN),
-    "a session to anonymise": lambda memory, _: memory.privacy.anonymize(TOKEN, names=["Jane Doe"]),
     "an id to get": lambda _, session: session.get(TOKEN),
     "an id to delete": lambda _, session: session.delete(TOKEN, reason="r"),
     "a batch": lambda memory, _: memory.privacy.restore_batch(TOKEN),
-    "a type": lambda _, session: session.delete(types=[TOKEN], reason="r"),
     "a time": lambda _, session: session.delete(since=TOKEN, reason="r"),
     "a field of a question": lambda _, session: session.query({TOKEN: 1}),
 }
@@ -67,12 +63,9 @@ def test_who_did_it_is_in_the_audit_log_without_a_secret(memory: Memory, session
 GIVEN: dict[str, tuple[str, ...]] = {
     "a turn": ("add", "s1", "decision", "x", "--by", "a", "--turn", TOKEN),
     "a session": ("add", TOKEN, "decision", "x"),
-    "a number": ("new", "--quota-bytes", TOKEN),
     "a command": (TOKEN,),
-    "a time": ("search", "x", "--since", TOKEN),
     "an id": ("delete", "s1", TOKEN, "--reason", "r"),
     "a reason": ("delete", "s1", "DEC-001", "--reason", f"it has {TOKEN}", "--by", TOKEN),
-    "a reason to archive": ("archive", "s1", "--reason", f"it has {TOKEN}"),
 }
 
 
