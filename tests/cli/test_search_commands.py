@@ -90,17 +90,11 @@ def test_search_is_narrowed(root: Path, line: str) -> None:
     assert sorted(names) == sorted(expected.split())
 
 
-def test_a_word_with_a_dash_is_left_out(root: Path) -> None:
-    done = smp("search", "--json", "--type", "decision", "--root", root, "--", "-invoices")
-    assert "OAuth" in done.stdout
-    assert "Invoices" not in done.stdout
-
-
 def test_no_result_is_said_beside_the_output(root: Path) -> None:
     done = smp("search", "nowheretobefound", "--root", root)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No memory matches; searched by words.\n")
-    line = ["timeline", "--since", "2020-01-01", "--until", "2020-01-02"]
-    assert smp(*line, "--root", root).stderr == "Nothing happened then.\n"
+    assert (done.stdout, done.stderr) == ("", "No memory matches; searched by words.\n")
+    done = smp("search", "--json", "--type", "decision", "--root", root, "--", "-invoices")
+    assert ("OAuth" in done.stdout, "Invoices" in done.stdout) == (True, False)
 
 
 def test_results_are_a_plain_table_in_a_pipe(root: Path) -> None:
@@ -148,12 +142,11 @@ def test_topics_are_counted(root: Path) -> None:
     assert [topic["name"] for topic in run_json(root, "topics billing")] == ["invoices"]
 
 
-@pytest.mark.parametrize("line", ["search", "show auth-review", "timeline"])
-def test_a_closed_pipe_ends_it_quietly(root: Path, line: str) -> None:
+def test_a_closed_pipe_ends_it_quietly(root: Path) -> None:
     """As in `smp search | head -1`, where nobody reads the rest."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [*SMP, *line.split(), "--root", str(root)]
+    command = [*SMP, "search", "--root", str(root)]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert done.stderr == b""

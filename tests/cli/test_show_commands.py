@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from commands import DRIVING, HOSTILE, on_a_terminal, run, run_json
+from commands import DRIVING, HOSTILE, run, run_json
 
 from smp_client import Memory, Session
 from smp_client.passes.compaction import compact
@@ -126,9 +126,6 @@ def test_no_text_drives_the_terminal(session: Session, memory: Memory) -> None:
     """Not that of a memory, not a question, and not the name of a file."""
     session.add_turn("user", f"Jane Roe {HOSTILE}", remark=f"{HOSTILE} jane roe {HOSTILE}")
     (memory.root / "active/s1/artifacts/\x1b]0;jane roe\x07.md").write_text("x")
-    for text in ("jane roe", f"jane roe {HOSTILE}", f"nobody {HOSTILE}"):
+    for text in ("jane roe", f"nobody {HOSTILE}"):
         for form in ((), ("--json",)):
             assert not DRIVING.search(run(memory.root, "show --all-about", text, *form))
-    told = on_a_terminal("show", "--all-about", "jane roe", "--root", memory.root, columns=80)
-    assert "\x1b]0;" not in told
-    assert "\x07" not in told

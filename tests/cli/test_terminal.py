@@ -35,15 +35,12 @@ def stocked(root: Path) -> None:
         session = memory.create_session(id=name, project="E-Commerce Platform", topic=topic)
         session.add_turn("user", f"Please look at {topic}, and at the letter of Jane Doe about it")
         session.record_decision(f"{LONG}: {topic}", made_by="architect", tags=["security.tokens"])
-        session.record_decision("Use PostgreSQL 16", made_by="architect", tags=["database"])
         session.record_finding(f"No rate limit, as Jane Doe found. {LONG}", severity="critical",
                                discovered_by="security-reviewer", tags=["security"])  # fmt: skip
         session.record_learning("x " * 900, learned_by="a-developer-with-a-long-name")
-        session.relate("DEC-001", "FIND-001", "resolves")
-        session.save_artifact("report-of-the-review", f"# Report\n{LONG}")
     memory = Memory(root)
     memory.archive_session(ARCHIVED, "done with it for now, since all of it is merged for long")
-    memory.privacy.delete(DELETED, ["DEC-002", "FIND-001"], reason="made by mistake by somebody")
+    memory.privacy.delete(DELETED, ["FIND-001"], reason="made by mistake by somebody")
     memory.close()
 
 
@@ -59,14 +56,11 @@ def shown(line: str, root: Path, columns: int) -> str:
 LISTINGS = """
 sessions --all
 search jane rate limit
-search --session latest --explain
 timeline
 topics
 restore --list
 show --all-about jane
-archive --due --dry-run
 delete --all --text jane --reason r --dry-run
-decay --dry-run
 stats
 """
 
@@ -79,13 +73,6 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(root: Path, listing: str)
         sentences = ("smp ", "smp: ", "1")
         rows = [line for line in lines if not line.startswith(sentences)]
         assert [line for line in rows if width(line) > columns] == []
-
-
-def test_a_pipe_gets_every_column_whole(root: Path) -> None:
-    lines = run(root, "search refresh tokens --type decision").splitlines()
-    assert lines[0].split() == ["SCORE", "ID", "SESSION", "TYPE", "WHEN", "TEXT"]
-    assert not any("…" in line for line in lines)
-    assert any(ARCHIVED in line and LONG in line for line in lines)
 
 
 def test_no_memory_drives_the_terminal_that_it_is_shown_on(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import actions, answered, completed, content, days_ago, run, run_json
+from commands import actions, answered, content, days_ago, run, run_json
 from daemons import smp
 from once import copied
 
@@ -43,22 +43,17 @@ def root(tmp_path: Path) -> Path:
 # A command, and the session and type of its action.
 PLANS = """
 decay                                 | old      refresh_priorities
-decay old                             | old      refresh_priorities
 compact old --reduce 10               | old      remove_decayed
 compact --all                         |
-compact old --bring-back              |
 archive new --reason done             | new-1    archive
 unarchive packed                      | packed-1 unarchive
-unarchive latest                      | packed-1 unarchive
 archive --due                         | old      archive
 delete old --reason r                 | old      delete_session
-delete packed --reason r              | packed-1 delete_session
 delete new-1/DEC-001 DEC-002 --reason r | new-1  delete_memories
 restore gone                          | gone-1   undelete_session
 restore new-1 DEC-003                 | new-1    restore_memories
 purge new-1 DEC-001 DEC-003 --now     | new-1    purge_memories
 purge                                 |
-purge --force                         |
 check --repair                        |
 """
 
@@ -138,12 +133,6 @@ def test_sessions_are_listed_wherever_they_are(root: Path) -> None:
     assert [line.split()[0] for line in lines][:2] == ["ID", "long"]
     assert topic.strip() in lines[1]
     assert re.search(r"^gone-1 +deleted +20", run(root, "sessions --all"), re.MULTILINE)
-
-
-def test_the_shell_completes_sessions_wherever_they_are(root: Path) -> None:
-    everywhere = ["gone-1", "new-1", "old", "packed-1", "latest", "global"]
-    assert completed("smp restore ", root) == everywhere
-    assert completed("smp archive n", root) == ["new-1"]
 
 
 # Purging, checking and repairing.
