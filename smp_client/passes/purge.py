@@ -29,7 +29,7 @@ from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPEr
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import kind_of_file, type_of
-from ..model.times import parse_time, render_time
+from ..model.times import parse_time, render_time, time_of
 from ..privacy.find import notes_about
 from ..text.edits import spans
 from ..text.format import plain
@@ -392,4 +392,4 @@ def _words_of(one: Holding) -> list[str]:
     if not one.is_file:
         texts = [str(one.value.get(kind_of_file(one.file).text, ""))]
     lines = (line.strip() for text in texts for line in text.splitlines())
-    return [line for line in lines if len(line) >= _LINE]
+    return [line for line in lines if len(line) >= _LINE and not time_of(line)]

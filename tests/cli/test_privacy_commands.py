@@ -25,7 +25,7 @@ def stocked(root: Path) -> None:
     first.add_turn("user", f"{SECRET} asked")
     first.add_turn("vera", "Noted")
     first.record_decision("Use OAuth", made_by="vera", tags=["security"])
-    first.record_decision(f"Ask {SECRET}", made_by="bert", tags=["security.people"])
+    first.record_decision(f"Ask {SECRET} first", made_by="bert", tags=["security.people"])
     first.record_finding("No lock", discovered_by="vera", severity="low")
     first.save_artifact("report", f"by {SECRET}")
     for focus in (SECRET, "billing"):
@@ -133,7 +133,7 @@ def test_reasons_and_names_do_not_drive_the_terminal(root: Path) -> None:
 
 def test_a_purge_needs_no_other_command(root: Path) -> None:
     """Memories that are in use are deleted first. Other places of the same words are named."""
-    Memory(root).session("first-1").add_turn("user", f"Ask {SECRET}")
+    Memory(root).session("first-1").add_turn("user", f"Ask {SECRET} first")
     before = content(root)
     line = "purge first-1 DEC-002 report --now"
     plan = run_json(root, f"{line} --dry-run")
