@@ -46,7 +46,7 @@ _NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: 
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
 _WAIT_S, _PAUSE_S = 4.0, 0.1  # for old versions of a file, which rest and may be open
-_LINE = 16  # characters; a shorter line may stand anywhere
+_LINE = 12  # characters; a shorter line may stand anywhere
 _NEEDLES = 20  # lines of purged memories that are sought in other files
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..change.holdings import holds_memories, id_of_file, is_record_file, type_of_file
-from ..disk import bundle
+from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Bundle
 from ..model.errors import InvalidQuery, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, QUARANTINE
@@ -78,7 +78,7 @@ def notes_about(
     others = ("internal",) if session is None else ("internal", DELETED)
     places: dict[str, dict[str, None]] = {}
     for one in _Search(memory, list(texts), session).run():
-        if one.place not in others:
+        if one.place not in others and one.path not in (audit.FILE, tombstones.FILE):
             begin = "Nobody could search" if one.problem else opening
             places.setdefault(begin, {})[one.path] = None
     notes: list[str] = []
