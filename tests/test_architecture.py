@@ -10,14 +10,27 @@ import pytest
 
 TOP = Path(__file__).parent.parent
 CLIENT_MAY_IMPORT = {"yaml", "filelock", "smp_client", "numpy", "safetensors", "tokenizers"}
-# Module that is the only user of a package, by package.
-ONLY_USER = {"watchdog": "smp_daemon/ingest/watcher.py", "apscheduler": "smp_daemon/schedule.py", "structlog": "smp_daemon/log.py",
-             "numpy": "smp_client/index/meaning.py",
-             "safetensors": "smp_client/index/meaning.py", "tokenizers": "smp_client/index/meaning.py"}  # fmt: skip
+# Packages that one module alone uses, so that their traps are in one place.
+ONLY_USER = {
+    "watchdog": "smp_daemon/ingest/watcher.py", "apscheduler": "smp_daemon/schedule.py",
+    "structlog": "smp_daemon/log.py",
+    "numpy": "smp_client/index/meaning.py", "safetensors": "smp_client/index/meaning.py",
+    "tokenizers": "smp_client/index/meaning.py", "filelock": "smp_client/disk/locks.py",
+}  # fmt: skip
+# Calls by path: everything else goes through disk.tree.Tree, which follows no link.
+BY_PATH = {
+    "open", "os.open", "os.rename", "os.replace", "os.remove", "os.mkdir", "os.makedirs",
+    "shutil.move", "os.link",
+}  # fmt: skip
 
 
 def modules(package: str) -> list[Path]:
     return sorted((TOP / package).rglob("*.py"))
+
+
+EVERY = {str(path.relative_to(TOP)): path for name in ("smp_client", "smp_daemon") for path in modules(name)}
+CLIENT = {name: path for name, path in EVERY.items() if name.startswith("smp_client/")}
+DAEMON = {name: path for name, path in EVERY.items() if name not in CLIENT}
 
 
 def imported(path: Path) -> set[str]:
@@ -31,71 +44,53 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+def own_imports(path: Path) -> set[str]:
+    """The modules of its own package that a module imports."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    ours = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
+    named = {node.module for node in ours if node.module}
+    return named | {alias.name for node in ours if not node.module for alias in node.names}
+
+
 def calls(path: Path) -> set[str]:
-    return {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
 
 
-@pytest.mark.parametrize("path", modules("smp_client"), ids=lambda path: path.name)
-def test_the_client_needs_only_yaml_and_filelock(path: Path) -> None:
-    """Nothing of the daemon, and no third package, is imported anywhere in the client."""
-    assert imported(path) - set(sys.stdlib_module_names) <= CLIENT_MAY_IMPORT
+def test_the_client_needs_only_its_own_packages_and_never_logs_or_prints() -> None:
+    for name, path in CLIENT.items():
+        assert imported(path) - set(sys.stdlib_module_names) <= CLIENT_MAY_IMPORT, name
+        assert not imported(path) & {"logging", "structlog", "warnings"}, name
+        assert "print" not in calls(path), name
 
 
-@pytest.mark.parametrize("path", [*modules("smp_client"), *modules("smp_daemon")], ids=lambda path: str(path.relative_to(TOP)))
-def test_a_fenced_package_has_one_user(path: Path) -> None:
-    """watchdog, apscheduler, structlog and mcp are each used by one module alone, so that their traps are in one place."""
-    name = str(path.relative_to(TOP))
-    assert {package for package, user in ONLY_USER.items() if package in imported(path) and user != name} == set()
+def test_a_fenced_package_has_one_user() -> None:
+    found = {(package, name) for name, path in EVERY.items() for package in imported(path) & ONLY_USER.keys()}
+    assert found == set(ONLY_USER.items())
 
 
-@pytest.mark.parametrize("path", modules("smp_daemon"), ids=lambda path: str(path.relative_to(TOP)))
-def test_only_its_command_imports_the_server_for_agents(path: Path) -> None:
-    """smp_daemon/mcp is optional: without its extra everything else works."""
-    name = str(path.relative_to(TOP / "smp_daemon"))
-    ours = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level]
-    assert not any((node.module or "").partition(".")[0] == "mcp" for node in ours) or name == "cli/host.py"
+def test_files_are_touched_in_one_module_only() -> None:
+    for name, path in EVERY.items():
+        assert path.name == "tree.py" or not calls(path) & BY_PATH, name
 
 
-@pytest.mark.parametrize("path", modules("smp_client"), ids=lambda path: path.name)
-def test_the_client_raises_and_never_logs_or_prints(path: Path) -> None:
-    assert not imported(path) & {"logging", "structlog", "warnings"}
-    assert "print" not in calls(path)
+def test_only_the_command_line_prints_and_takes_the_names_that_people_give() -> None:
+    """`Memory.session` takes beginnings. Everything else has an id, which must not become another session's."""
+    for name, path in EVERY.items():
+        if not name.startswith("smp_daemon/cli/"):
+            said = calls(path)
+            assert not said & {"click.echo", "sys.exit", "exit", *(["print"] if name in DAEMON else [])}, name
+            assert not [call for call in said if call.endswith(("memory.session", "root.session"))], name
 
 
-@pytest.mark.parametrize("path", modules("smp_daemon"), ids=lambda path: str(path.relative_to(TOP)))
-def test_only_the_command_line_prints_and_exits(path: Path) -> None:
-    if "cli" not in path.relative_to(TOP).parts:
-        assert not calls(path) & {"print", "click.echo", "sys.exit", "exit"}
-
-
-@pytest.mark.parametrize("path", [*modules("smp_client"), *modules("smp_daemon")], ids=lambda path: str(path.relative_to(TOP)))
-def test_files_are_touched_in_one_module_only(path: Path) -> None:
-    """Whatever opens, renames or removes a file by its path goes through disk.tree.Tree, which follows no link."""
-    if path.name == "tree.py":
-        return
-    by_path = {"open", "os.open", "os.rename", "os.replace", "os.remove", "os.mkdir", "os.makedirs", "shutil.move", "os.link"}
-    assert not calls(path) & by_path
-
-
-@pytest.mark.parametrize("path", modules("smp_daemon"), ids=lambda path: str(path.relative_to(TOP)))
-def test_only_the_composition_root_reads_configuration(path: Path) -> None:
-    """Everything below the command line and the daemon is given plain values, so a test can give it others."""
-    name = str(path.relative_to(TOP / "smp_daemon"))
-    ours = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level]
-    named = {node.module for node in ours} | {alias.name for node in ours if not node.module for alias in node.names}
-    assert not {"config.file", "file"} & named or name.startswith("config/") or name == "daemon.py" or name.startswith("cli/")
-
-
-@pytest.mark.parametrize("path", [*modules("smp_client"), *modules("smp_daemon")], ids=lambda path: str(path.relative_to(TOP)))
-def test_only_the_command_line_takes_the_names_that_people_give(path: Path) -> None:
-    """`Memory.session` takes `latest` and beginnings. Everything else has an id, which must not become another session's."""
-    if "cli" not in path.relative_to(TOP).parts:
-        assert not [call for call in calls(path) if call.endswith(("memory.session", "root.session"))]
-
-
-def test_only_the_locks_module_uses_filelock() -> None:
-    users = {path.name for path in modules("smp_client") if "filelock" in imported(path)}
-    assert users == {"locks.py"}
+def test_only_the_composition_root_reads_configuration_and_starts_the_server_for_agents() -> None:
+    """Everything below is given plain values. Without the extra of smp_daemon/mcp everything else works."""
+    for name, path in DAEMON.items():
+        ours = own_imports(path)
+        if not name.startswith(("smp_daemon/config/", "smp_daemon/cli/")) and name != "smp_daemon/daemon.py":
+            assert not {"config.file", "file"} & ours, name
+        is_server = any(one.partition(".")[0] == "mcp" for one in ours)
+        assert not is_server or name == "smp_daemon/cli/host.py", name
 
 
 def test_a_program_starts_without_the_packages_that_take_long_to_load(tmp_path: Path) -> None:
@@ -115,8 +110,6 @@ def test_a_program_starts_without_the_packages_that_take_long_to_load(tmp_path: 
 
 # The rooms of the client from top to bottom. Imports go down only. "" is the front door: memory, session, transaction.
 LAYERS = ("", "agents", "exchange", "passes", "privacy", "change", "ask", "index", "disk", "text", "redaction", "model")
-# Imports that go up, each for a reason that stands here.
-UPWARD: set[tuple[str, str]] = set()
 # How many lines each package may have: a new feature raises it, in a commit that says why.
 BUDGETS = {
     "smp_client/agents": 1_270,
@@ -160,14 +153,12 @@ def targets(path: Path) -> set[str]:
     return {name for name in names if (TOP / "smp_client" / f"{name.replace('.', '/')}.py").exists()}
 
 
-@pytest.mark.parametrize("path", modules("smp_client"), ids=room_of)
-def test_imports_go_down_only(path: Path) -> None:
+def test_imports_go_down_only() -> None:
     def layer(name: str) -> int:
         return LAYERS.index(name.rpartition(".")[0].partition(".")[0])
 
-    name = room_of(path)
-    wrong = {(name, target) for target in targets(path) if layer(target) < layer(name)}
-    assert wrong - UPWARD == set()
+    rooms = {room_of(path): targets(path) for path in CLIENT.values()}
+    assert {(name, one) for name in rooms for one in rooms[name] if layer(one) < layer(name)} == set()
 
 
 def test_no_import_goes_in_a_circle() -> None:
@@ -188,10 +179,10 @@ def test_a_package_stays_within_its_budget(package: str) -> None:
     assert sum(len(path.read_text().splitlines()) for path in modules(package)) <= BUDGETS[package]
 
 
-@pytest.mark.parametrize("path", modules("smp_client/text"), ids=lambda path: path.name)
-def test_the_text_layer_is_pure(path: Path) -> None:
+def test_the_text_layer_is_pure() -> None:
     """Files as text: no clock and no disk."""
-    assert not imported(path) & {"os", "time", "pathlib"}
+    for path in modules("smp_client/text"):
+        assert not imported(path) & {"os", "time", "pathlib"}, path
 
 
 # Imports that stand inside functions, by the reason: then the target is loaded with its first use.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -29,17 +28,6 @@ def test_the_demo_shows_commands_with_their_real_output(tmp_path: Path) -> None:
              for text in (listed, parts["sessions"])]  # fmt: skip
     assert names[0] == names[1] == {"ID", "storage", "payment", "login", "kickoff"}
     assert smp("check", "--root", root).returncode == 0
-
-
-def test_two_weeks_have_passed_and_what_was_deleted_is_back(tmp_path: Path) -> None:
-    root = tmp_path / "tree"
-    assert smp("demo", "--root", root).returncode == 0
-    memory = Memory(root)
-    assert memory.search(since="13 days ago", until="12 days ago")
-    assert memory.search(since="yesterday")
-    assert [record.id for record in memory.search("muster")] == ["turn-1"]
-    log = map(json.loads, (root / "audit.log").read_text().splitlines())
-    assert {action["action"] for action in log} == {"delete", "restore"}
 
 
 def test_the_demo_touches_nothing_that_exists(tmp_path: Path) -> None:

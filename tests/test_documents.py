@@ -90,12 +90,6 @@ def test_one_page_names_every_command() -> None:
     assert {*re.findall(r"^\| `smp ([a-z ]+)` \|", table, re.MULTILINE)} == real
 
 
-def test_ci_runs_the_test_command_of_the_readme() -> None:
-    """`.ci/run` takes the command out of the README, so there must be exactly one."""
-    assert len(re.findall(r"^python3 -m venv .*pytest$", README, re.MULTILINE)) == 1
-    assert "README.md" in (TOP / ".ci/run").read_text()
-
-
 @pytest.mark.parametrize(
     "document",
     [*PAGES, TOP / "smp_client/FORMAT.md", TOP / "smp_daemon/DESIGN.md"],

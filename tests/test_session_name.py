@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from smp_client import Invalid, Memory, SessionNotFound, SessionPutAway
+from smp_client import Memory, SessionNotFound, SessionPutAway
 from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED
 from smp_client.session_name import session_id
 
@@ -87,9 +87,3 @@ def test_a_whole_id_never_becomes_another_session(memory: Memory, gone: str) -> 
     assert isinstance(error.value, SessionPutAway) == (gone != "purged")
     assert gone in str(error.value)
     assert session_id(memory, "main-", [ACTIVE]) == "main-2"
-
-
-@pytest.mark.parametrize("name", ["", "../x", "global", "a/b"])
-def test_what_can_be_no_name_is_refused(memory: Memory, name: str) -> None:
-    with pytest.raises(Invalid, match="session id"):
-        memory.session(name)

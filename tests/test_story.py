@@ -1,4 +1,4 @@
-"""Ten sessions of one project over three months, told through the public face.
+"""Eight sessions of one project over three months, told through the public face.
 
 Things are decided, superseded, resolved, archived and compacted. After each step the context for a task
 holds the memories that count and none that no longer hold.
@@ -52,7 +52,7 @@ def story(tmp_path: Path, short_grace: None) -> Story:
     return Story(tmp_path / "sessions")
 
 
-def test_what_ten_sessions_learned_the_next_one_knows(story: Story) -> None:
+def test_what_seven_sessions_learned_the_next_one_knows(story: Story) -> None:
     # Day 0: the first decisions, a preference, and a plan.
     one = story.begin(0, "kickoff")
     one.add_turn("user", "Let's build a shop.")
@@ -97,14 +97,6 @@ def test_what_ten_sessions_learned_the_next_one_knows(story: Story) -> None:
     assert "kickoff/PREF-001" not in found
     assert story.memory.session("kickoff").get("PREF-001").text == "Short answers, please"
 
-    # Day 14: the same is said again, and a proposal is rejected.
-    five = story.begin(14, "review")
-    five.record_decision("Log in with OAuth 2.0", made_by="veritas")
-    five.record_decision("Rewrite it all in Rust", made_by="veritas", status="rejected")
-    text = story.context("log in users")
-    assert "×2] Log in with OAuth 2.0" in text
-    assert "Rust" not in text
-
     # Day 40: kickoff and login have been idle for 30 days and are archived; they are still remembered.
     six = story.begin(40, "payment")
     archived = {session.session for session in story.memory.archived_sessions()}
@@ -127,12 +119,6 @@ def test_what_ten_sessions_learned_the_next_one_knows(story: Story) -> None:
     assert archive.read_bytes() == before
     assert not (story.root / "active/kickoff").exists()
 
-    # Day 45: the small finding is resolved in its archived session, through a decision of this one.
-    eight = story.begin(45, "buttons")
-    button = eight.record_decision("The logout button is red", made_by="claude")
-    eight.relate(button.id, "login/FIND-002", "resolves")
-    assert not [name for name in story.ids("log out") if "FIND" in name]
-
     # Day 60: a long talk is compacted; what counts stays.
     nine = story.begin(60, "talk")
     for number in range(120):
@@ -144,17 +130,15 @@ def test_what_ten_sessions_learned_the_next_one_knows(story: Story) -> None:
     assert "talk/LEARN-001" in found
     assert {"style/PREF-001", "postgres/DEC-001", "oauth/DEC-001"} & set(found)
 
-    # Day 95: everything before is archived. The tenth session knows what holds, and nothing that does not.
+    # Day 95: everything before is archived. The last session knows what holds, and nothing that does not.
     ten = story.begin(95, "relaunch")
-    assert len(story.memory.archived_sessions()) == 9
+    assert len(story.memory.archived_sessions()) == 7
     text = story.context("plan the relaunch", ten)
     found = LABEL.findall(text)
-    assert {"style/PREF-001", "postgres/DEC-001", "payment/DEC-001", "buttons/DEC-001", "talk/LEARN-001"} <= set(found)
-    ended = {"kickoff/DEC-001", "kickoff/DEC-002", "kickoff/PREF-001", "login/FIND-001", "login/FIND-002", "review/DEC-002"}
+    assert {"style/PREF-001", "postgres/DEC-001", "payment/DEC-001", "talk/LEARN-001"} <= set(found)
+    ended = {"kickoff/DEC-001", "kickoff/DEC-002", "kickoff/PREF-001", "login/FIND-001"}
     assert not ended & set(found)
     assert "add a salt" in text, "the agent's last plan"
-    reasons = dict(story.memory.context(project="Shop", explain=True).left_out)
-    assert reasons["kickoff/DEC-001"] == "superseded by postgres/DEC-001"
 
     # All of it follows from the files: without any derived file the context is the same.
     whole = story.context("plan the relaunch", ten)

@@ -10,8 +10,6 @@ import pytest
 from crashes import SESSION, TOKEN, doubled_or_lost, every_crash, places
 
 from smp_client import Memory
-from smp_client.change import change as changes
-from smp_client.disk import journal
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 
@@ -126,82 +124,3 @@ def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str, stride: in
         seen.add(len(found))
         memory.close()
     assert seen == {0, 8}  # six decisions, the metadata and the head
-
-
-def without_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is recorded before it is done."""
-    monkeypatch.setattr(journal, "record", lambda scope, steps: ".smp/journal/none")
-    monkeypatch.setattr(journal, "forget", lambda *_: None)
-
-
-def splice_before_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files change before the change is recorded."""
-    record = journal.record
-
-    def spliced(scope: Any, steps: list[dict[str, Any]]) -> str:
-        for step in steps:
-            if "file" in step:
-                journal.carry_out(scope, step)
-        return record(scope, steps)
-
-    monkeypatch.setattr(journal, "record", spliced)
-
-
-def forget_before_splice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The intent is gone before all of it is done."""
-    record, forget = journal.record, journal.forget
-
-    def recorded(scope: Any, steps: list[dict[str, Any]]) -> str:
-        name = record(scope, steps)
-        forget(scope, name, steps)
-        return name
-
-    monkeypatch.setattr(journal, "record", recorded)
-    monkeypatch.setattr(journal, "forget", lambda *_: None)
-
-
-def bundle_after_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundle that an intent names is made only after the intent."""
-    record, write = journal.record, changes.bundle.write
-    drafts: list[tuple[str, Any]] = []
-
-    def promised(tree: Any, manifest: Any, pieces: Any) -> str:
-        name = write(tree, manifest, pieces)
-        drafts.append((name, tree.read(name)))
-        tree.unlink(name)
-        return name
-
-    def recorded(scope: Any, steps: list[dict[str, Any]]) -> str:
-        name = record(scope, steps)
-        for aside, content in drafts:
-            scope.tree.write_new(aside, content)
-        return name
-
-    monkeypatch.setattr(changes.bundle, "write", promised)
-    monkeypatch.setattr(journal, "record", recorded)
-
-
-@pytest.mark.parametrize(
-    "broken", [without_intent, splice_before_intent, forget_before_splice, bundle_after_intent]
-)
-def test_each_order_but_the_right_one_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
-) -> None:
-    base = prepared(tmp_path, [])
-    for _, root in every_crash(base, _broken(broken)):
-        try:
-            if doubled_or_lost(places(root), WANTED):
-                return
-        except AssertionError:
-            return
-    raise AssertionError(broken.__doc__)
-
-
-def _broken(broken: Callable[[pytest.MonkeyPatch], None]) -> Act:
-    """Delete with a broken order; only the process that dies is broken."""
-
-    def act(memory: Memory) -> None:
-        broken(pytest.MonkeyPatch())
-        delete(memory)
-
-    return act

@@ -172,16 +172,6 @@ def test_an_unlocked_edit_while_deleting_is_kept_and_reported(
     assert texts == ["Decision 1", "Decision 2, changed by hand", "Decision 4"]
 
 
-def test_comments_below_a_record_go_and_come_with_it(memory: Memory, filled: Session) -> None:
-    file, below = memory.root / "active/s1/decisions.yaml", b"    # about the second\n\n"
-    first, third, rest = file.read_bytes().partition(b"  - id: DEC-003")
-    file.write_bytes(first + below + third + rest)
-    filled.delete("DEC-002", reason="a test")
-    assert below not in file.read_bytes()
-    filled.restore("DEC-002")
-    assert below + third in file.read_bytes()
-
-
 def test_a_file_in_another_style_is_rendered_plain_and_kept_in_quarantine(
     memory: Memory, filled: Session
 ) -> None:

@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from smp_client import (
     SessionPutAway,
     SMPError,
 )
+from smp_client.disk import scope
 from smp_client.disk.session_files import METADATA
 from smp_client.passes.tidy import tidy
-from smp_client.text.mapping import load_mapping
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 
@@ -69,20 +70,6 @@ def test_indexes_are_in_no_bundle(memory: Memory, filled: Session) -> None:
     memory.archive_session("s1")
     memory.restore_session("s1")
     assert [path.name for path in place.iterdir()] == ["mine.txt"]
-
-
-def test_the_summary_says_what_the_session_was(memory: Memory, filled: Session) -> None:
-    memory.archive_session("s1")
-    path = memory.root / "archived/s1/summary.yaml"
-    said: dict[str, Any] = load_mapping(path.read_bytes(), "archive", "summary.yaml")
-    known = [said[name] for name in ("session_id", "project", "topic")]
-    assert known == ["s1", "E-Commerce", "authentication"]
-    stamp = memory.get("s1/DEC-001").data["timestamp"]
-    decision = {"id": "DEC-001", "made_by": "ada", "timestamp": stamp, "text": "Use OAuth"}
-    assert said["decisions"] == [decision]
-    assert [one["text"] for one in said["open_findings"]] == ["No limit on logins"]
-    path.unlink()
-    assert [one.session for one in memory.archived_sessions()] == ["s1"], "the bundle decides"
 
 
 @pytest.mark.parametrize("is_archived", [False, True])
@@ -269,3 +256,33 @@ def test_a_shell_writes_on_while_a_session_goes_and_comes(memory: Memory, filled
     assert written
     assert [token for token in written if token not in standing + aside] == []
     assert [token for token in written if standing.count(token) > 1] == []
+
+
+@pytest.mark.parametrize("use", [
+    lambda session: session.record_decision("Second", made_by="a"),
+    lambda session: session.records("decision"),
+    lambda session: session.update("DEC-001", confidence="high"),
+], ids=["write", "read", "transaction"])  # fmt: skip
+def test_a_session_that_comes_back_between_two_looks_is_never_nowhere(
+    memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch, use: Callable[[Session], Any]
+) -> None:
+    """Just after its directory was missed, and before anybody looked where it was put."""
+    memory.archive_session("s1")
+    missing, looked = scope.missing, list[SessionNotFound]()
+
+    def late(*arguments: Any) -> SessionNotFound:
+        if not looked:
+            memory.restore_session("s1")
+        looked.append(missing(*arguments))
+        return looked[-1]
+
+    monkeypatch.setattr(scope, "missing", late)
+    use(filled)
+    assert looked, "the test did not get between the two looks"
+
+
+def test_a_session_that_is_nowhere_is_not_said_to_be_away(memory: Memory, filled: Session) -> None:
+    (memory.root / "active/s1").rename(memory.root / "moved-away")
+    with pytest.raises(SessionNotFound) as raised:
+        filled.record_decision("Second", made_by="a")
+    assert not isinstance(raised.value, SessionPutAway)

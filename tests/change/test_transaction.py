@@ -129,15 +129,3 @@ def test_whoever_comes_next_finishes_a_transaction_that_was_cut_off(
         assert session.scope.tree.list(".smp/journal") == []
     assert session.record_decision("next", made_by="x").id == "DEC-002"
     assert [record.text for record in session.records("decision")] == ["D", "next"]
-
-
-def test_a_file_in_another_style_takes_part(session: Session) -> None:
-    path = Path(session.scope.tree.root, session.scope.directory, "decisions.yaml")
-    odd = "# kept\ndecisions: [{id: DEC-001, decision: Old}]\nversion: 1\n"
-    path.write_text(odd)
-    with session.transaction() as tx:
-        tx.record_decision("New", made_by="a")
-        tx.record_finding("F", discovered_by="v")
-    assert [record.text for record in session.records("decision")] == ["Old", "New"]
-    kept = Path(session.scope.tree.root, "quarantine", session.id).glob("*.bytes")
-    assert odd in [file.read_text() for file in kept]
