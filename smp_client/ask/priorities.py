@@ -45,11 +45,6 @@ class View:
         """Return this view with other scopes."""
         return View(self.index, scopes, self.now, self.policy, self.weights)
 
-    @property
-    def together(self) -> str | tuple[str, ...]:
-        """The scopes as index/topics.py takes them: a single scope by its name."""
-        return self.scopes[0] if len(self.scopes) == 1 else self.scopes
-
     def within(self, column: str) -> Sql:
         """Return the condition that the column names one of the scopes."""
         if len(self.scopes) == 1:

@@ -127,7 +127,7 @@ def topics(asked: Asked) -> list[Topic]:
     """Return the topics, the most mentioned first."""
     from ..index.topics import topics_of
 
-    return asked._asker().ask(lambda view: topics_of(view.index, view.together))
+    return asked._asker().ask(lambda view: topics_of(view.index, view.scopes))
 
 
 def timeline(asked: Asked, since: When | None = None, until: When | None = None) -> list[Event]:
@@ -142,7 +142,7 @@ def timeline(asked: Asked, since: When | None = None, until: When | None = None)
 
     def question(view: View) -> list[Event]:
         times = at(since, view.now, end=False), at(until, view.now, end=True)
-        return timeline_of(view.index, view.together, *times)
+        return timeline_of(view.index, view.scopes, *times)
 
     return asked._asker().ask(question)
 

@@ -45,7 +45,7 @@ def summarise(view: View, topics: int = _TOPICS) -> Summary:
         tuple(map(session_of, view.scopes)),
         {type_of(name): count for name, count in ask(types, given)},
         first and first[0], last and last[0],
-        dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:topics],
+        dict(ask(actors, given).fetchall()), topics_of(view.index, view.scopes)[:topics],
         _of_type(view, "decision"), _of_type(view, "finding"), _of_type(view, "preference"),
     )  # fmt: skip
 

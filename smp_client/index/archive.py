@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..text.contents import check_tags
 from ..text.values import Value
 
 STATE, EVICTED = "archived", "evicted"  # the marks of memories that are in a bundle
-AWAY = (STATE, EVICTED)
 ID = TYPE = "summary"
 
 
 def is_away(marks: Iterable[str]) -> bool:
     """Return whether a memory with these marks is in a bundle."""
-    return any(mark in AWAY for mark in marks)
+    return any(mark in (STATE, EVICTED) for mark in marks)
 
 
 def as_memory(facts: Mapping[str, Value]) -> dict[str, Value]:
     """Return the fields of the memory. Its tags are the session's, and its topics."""
     tags, topics = facts.get("tags"), facts.get("topics")
-    names = [one.get("name") for one in _listed(topics) if isinstance(one, dict)]
+    names = [*tags] if isinstance(tags, list) else []
+    for one in topics if isinstance(topics, list) else ():
+        names.append(one.get("name") if isinstance(one, dict) else None)
     stamp = facts.get("last_activity") or facts.get("archived_at")
-    named = dict.fromkeys(
-        name for name in (*_listed(tags), *names) if isinstance(name, str) and _is_tag(name)
-    )
+    named = dict.fromkeys(name for name in names if isinstance(name, str))
     return {**facts, "id": ID, "timestamp": stamp, "tags": list(named)}
 
 
@@ -36,13 +34,3 @@ def metadata_of(facts: Mapping[str, Value]) -> dict[str, Value]:
     context = {"project_name": "project", "project_phase": "phase", "primary_topic": "topic"}
     about = {name: facts.get(said) for name, said in {**context, "tags": "tags"}.items()}
     return {"created_at": facts.get("created_at"), "context": about}
-
-
-def _listed(value: Value) -> list[Value]:
-    return value if isinstance(value, list) else []
-
-
-def _is_tag(name: str) -> bool:
-    problems: list[str] = []
-    check_tags([name], problems)
-    return not problems

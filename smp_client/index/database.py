@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple
 
 from ..disk.scopes import session_of
 from ..disk.tree import FILE_MODE
-from ..model.deadline import step
 from ..model.record import split_name
 from ..model.times import microseconds, time_of
 from . import mentions
@@ -21,7 +19,6 @@ from .schema import BUSY_MS, SETTINGS, TABLES, UnusableIndex, check, connect, cr
 from .validity import judge
 
 _WORDS = "text, more, actor, tags, owner"
-_TRY_MS = 200  # of waiting inside SQLite, where nobody can be interrupted
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 _THOSE = "IN (SELECT value FROM json_each(?))"
 # The condition that the id of a memory `m` names it: the last of several in one file is meant. With
@@ -127,10 +124,7 @@ class Index:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Index:
-        """Open the index for questions, by a process that does not lead. It is never made here.
-
-        Where the process may write, it can make changes inside `undone` that reach no file.
-        """
+        """Open the index for questions, by a process that does not lead. It is never made here."""
         refuse_links(path)
         if not path.exists() or not path.stat().st_size:
             raise UnusableIndex("missing or empty")
@@ -154,11 +148,7 @@ class Index:
 
     @contextmanager
     def undone(self, patience_ms: int | None = None) -> Iterator[None]:
-        """Show one moment of the index inside; changes are seen inside only, and never committed.
-
-        Without a patience nothing may be changed. With one, raise OperationalError where the index
-        is locked for longer.
-        """
+        """Show one moment of the index. Changes are seen inside only, and need a patience."""
         if patience_ms is None:
             self.connection.execute("BEGIN")
         else:
@@ -171,19 +161,10 @@ class Index:
             self._roll_back()
 
     def begin(self, patience_ms: int = BUSY_MS) -> None:
-        """Begin to write. Another writer is waited for in short tries, which can be interrupted."""
-        until = time.monotonic() + patience_ms / 1000
-        self.connection.execute(f"PRAGMA busy_timeout = {min(_TRY_MS, patience_ms)}")
+        """Begin to write. Raise OperationalError where somebody else writes for longer."""
+        self.connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
         try:
-            while True:
-                step()
-                try:
-                    self.connection.execute("BEGIN IMMEDIATE")
-                    return
-                except sqlite3.OperationalError as error:
-                    is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                    if not is_busy or time.monotonic() >= until:
-                        raise
+            self.connection.execute("BEGIN IMMEDIATE")
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
@@ -202,7 +183,7 @@ class Index:
     def batch(self, *, is_silent: bool = False) -> Iterator[None]:
         """Make all changes inside visible together; after an exception, none.
 
-        A silent one leaves the generation, because the files in the index stay as they are.
+        A silent one leaves the generation: the files in the index stay as they are.
         """
         self.begin()
         before = self.connection.total_changes
@@ -293,24 +274,22 @@ class Index:
                 moved.append((entry.start, entry.end, key))
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
         gone = {key: one for (one, _), same in left.items() for key, _, _ in same}
-        self._exchange(scope, file, gone, new, [key for *_, key in moved])
+        self._exchange(scope, file, gone, new)
 
-    def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
-        self._exchange(scope, file, {}, list(entries), [])
+    def add(self, scope: str, file: str, entries: Sequence[Entry]) -> None:
+        self._exchange(scope, file, {}, entries)
 
     def _exchange(
-        self, scope: str, file: str, gone: Mapping[int, str], entries: Sequence[Entry],
-        moved: Sequence[int],
-    ) -> None:  # fmt: skip
+        self, scope: str, file: str, gone: Mapping[int, str], entries: Sequence[Entry]
+    ) -> None:
         """Remove memories, insert others, and judge again which of the affected still hold."""
         ask, many = self.connection.execute, self.connection.executemany
-        if not (gone or entries or moved):
+        if not (gone or entries):
             return
         went = (json.dumps(list(gone)),)
         ended = ask(f"SELECT session, id FROM endings WHERE memory {_THOSE}", went).fetchall()
-        shifted = (json.dumps([*gone, *moved]),)
         asked = f"SELECT DISTINCT subject FROM memories WHERE subject > '' AND key {_THOSE}"
-        subjects = {subject for (subject,) in ask(asked, shifted)}
+        subjects = {subject for (subject,) in ask(asked, went)}
         # FTS5 removes a text only where it gets the words that it once took in.
         forget = f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS}"
         ask(f"{forget} FROM memories WHERE key {_THOSE}", went)

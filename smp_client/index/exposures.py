@@ -18,9 +18,9 @@ ADVICE = (
 )
 _CAP = 10_000  # nobody would look at more
 _FOUND = f"""
-SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > ''
-UNION ALL SELECT scope, '{METADATA}', '', 0, '', secrets FROM sessions WHERE secrets > ''
-ORDER BY 1, 2, 4 LIMIT {_CAP}
+SELECT scope, file, id, secrets FROM memories WHERE secrets > ''
+UNION ALL SELECT scope, '{METADATA}', '', secrets FROM sessions WHERE secrets > ''
+ORDER BY 1, 2, 3 LIMIT {_CAP}
 """
 
 
@@ -30,14 +30,7 @@ class Spotted(NamedTuple):
     scope: str
     file: str
     id: str  # empty for metadata
-    start: int
-    hash: str
     kinds: tuple[tuple[str, int], ...]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for the secrets of one memory, wherever in its file the memory stands."""
-        return self.scope, self.file, self.id, self.kinds
 
     @property
     def is_by_shape(self) -> bool:

@@ -16,7 +16,7 @@ from ..model.layout import FORMAT_VERSION
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # An index of another version, or of another version of the files, is rebuilt.
 SCHEMA_VERSION = 16 * 1000 + FORMAT_VERSION
-BUSY_MS = 10_000
+BUSY_MS = 3_000  # of waiting inside SQLite, where nobody can be interrupted
 # Derived data: the next scan finds a commit that a power failure lost, so none is synced.
 SETTINGS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 

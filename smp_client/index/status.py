@@ -42,7 +42,7 @@ _BY_STATE = (
     "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 )
 _DOUBLES = "SELECT id FROM memories GROUP BY scope, id, file HAVING COUNT(*) > 1"
-_UNREADABLE = "SELECT COUNT(*) FROM files WHERE bad > 0 OR problem IS NOT NULL"
+_UNREADABLE = "SELECT scope FROM files WHERE bad > 0 OR problem IS NOT NULL"
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
     "No daemon is running for this root. smp run starts one,"
@@ -81,23 +81,22 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
     It is ok only while a daemon holds the lock, its heartbeat is fresh, and no problem is found.
     """
     root = RootStatus(str(memory.root))
-    if not memory.root.is_dir():
-        problem = f"There is no memory at {memory.root}. smp init makes one; --root names another."
-        return Status(UNKNOWN, [problem], root)
     try:
-        if not memory.tree.exists(MARKER):
-            why = "it is not mounted, or was never made by smp init"
-            return Status(UNKNOWN, [f"{memory.root} has no {MARKER}: {why}."], root)
-        memory.require_known_version()
-        return _judge(memory, root, deep=deep, at=at or now())
+        if not memory.root.is_dir():
+            why = f"There is no memory at {memory.root}. smp init makes one; --root names another."
+        elif not memory.tree.exists(MARKER):
+            why = f"{memory.root} has no {MARKER}: it is not mounted, or smp init did not make it."
+        else:
+            memory.require_known_version()
+            return _judge(memory, root, deep=deep, at=at or now())
     except (OSError, SMPError, sqlite3.Error) as error:
-        return Status(UNKNOWN, [f"The state of {memory.root} cannot be read: {error}"], root)
+        why = f"The state of {memory.root} cannot be read: {error}"
+    return Status(UNKNOWN, [why], root)
 
 
 def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Status:
-    report, disk = _daemon_report(memory), os.statvfs(memory.root)
+    report, disk, problems = _daemon_report(memory), os.statvfs(memory.root), list[str]()
     is_full = disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files and not disk.f_favail)
-    problems: list[str] = []
     if disk.f_flag & os.ST_RDONLY:
         problems.append("The disk is read-only: nothing can be written. Mount it writable.")
     elif is_full:
@@ -107,19 +106,18 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     problems += _tree_problems(memory, root, is_led=leader is not None)
     if leader is None:
         return Status(DOWN, [_NO_DAEMON, *problems], root, report)
-    root.lag_ms = report.get("lag_ms")
     beat = time_of(report.get("heartbeat_at"))
     silent_s = (at - beat).total_seconds() if beat else 0.0
     if beat is None:
         problems.append("The daemon is starting. Ask again in a few seconds.")
-    elif abs(silent_s) > SILENT_AFTER_S and not is_full:
-        # Its last sign may be from the future, where the clock was set back.
+    elif abs(silent_s) > SILENT_AFTER_S and not is_full:  # less than 0 after the clock was set back
         sign = f"The daemon ({leader}) has given no sign for {silent_s:.0f} s."
         problems.append(f"{sign} Look at its log, or start it again.")
     problems += map(str, report["problems"])
     for name, job in report["jobs"].items():
         if job["last_error"]:
             problems.append(f"{name} failed: {job['last_error']}")
+    root.lag_ms = report.get("lag_ms")
     if root.unindexed_files is None:
         root.unindexed_files = report.get("unindexed_files")
     return Status(DEGRADED if problems else OK, problems, root, report)
@@ -143,12 +141,8 @@ def _daemon_report(memory: Place) -> dict[str, Any]:
 
 def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[str]:
     """Count the memories and sessions of the index, and yield its problems."""
-    path = memory.root / INDEX_FILE
-    if not path.exists():
-        yield "There is no index yet. A daemon makes it, or smp reindex."
-        return
     try:
-        opened = Index.open_to_read(path)
+        opened = Index.open_to_read(memory.root / INDEX_FILE)
     except UnusableIndex as error:
         yield f"The index cannot be used: {error}. A daemon rebuilds it, or smp reindex."
         return
@@ -157,7 +151,7 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
         root.generation, root.secrets = index.generation, len(secrets)
         root.memories = ask("SELECT COUNT(*) FROM memories").fetchone()[0]
         root.sessions = dict(ask(_BY_STATE).fetchall())
-        if bad := ask(_UNREADABLE).fetchone()[0]:
+        if bad := len(ask(_UNREADABLE).fetchall()):
             yield f"Files that cannot be read as a whole: {bad:,}. smp check names them."
         if twice := len(ask(_DOUBLES).fetchall()):
             yield f"Ids that name several memories: {twice:,}. smp check names the lines."

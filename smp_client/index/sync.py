@@ -22,6 +22,7 @@ from ..disk.scopes import archived_scope, has_moved, is_there
 from ..model.errors import Invalid, LockTimeout, NotInTime, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, COOKIES, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, SCRUB
 from .database import Index
+from .schema import BUSY_MS
 from .take_in import outdated, rebuild, refresh
 from .topics import write
 
@@ -87,7 +88,7 @@ def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
 
 def asked_for(memory: Memory) -> list[str]:
     """Return the requests for a scrub that are not served yet."""
-    return [name for name in memory.tree.list(_OWN) if name.startswith(SCRUB)]
+    return [name for name in memory.tree.list(_OWN) if name.startswith(f"{SCRUB}+")]
 
 
 def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
@@ -100,8 +101,6 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
             bring_up_to_date(memory, "scrub")
         else:
             scrub(memory, index, memory.options.lock_timeout_s)
-    except NotInTime as error:
-        return [f"{_PENDING.format('somebody is reading it')} ({error})"]
     except (SMPError, sqlite3.Error, OSError) as error:
         return [_PENDING.format(f"it could not be cleaned ({error})")]
     is_left = not set(asked).isdisjoint(asked_for(memory))
@@ -124,7 +123,7 @@ def scrub(memory: Memory, index: Index, wait_s: float) -> None:
             for scope in (session_id, archived_scope(session_id)) if purged.whole else ():
                 if not is_there(memory, scope):
                     index.forget_session(scope)
-    for session_id in {name.split("+")[1] for name in asked if "+" in name} - {"", GLOBAL}:
+    for session_id in {name.split("+")[1] for name in asked} - {"", GLOBAL}:
         # A daemon renders missing files itself, and without a daemon nobody needs them.
         if memory.tree.sizes(f"{ACTIVE}/{session_id}/indexes"):
             with suppress(SessionNotFound, Invalid):  # it is archived or deleted by now
@@ -139,9 +138,8 @@ def scrub(memory: Memory, index: Index, wait_s: float) -> None:
 def _empty_wal(index: Index, wait_s: float) -> bool:
     """Empty the WAL, which cannot be done while somebody reads. Return whether it was."""
     ask = index.connection.execute
-    before = ask("PRAGMA busy_timeout").fetchone()[0]
+    ask(f"PRAGMA busy_timeout = {int(1000 * wait_s)}")
     try:
-        ask(f"PRAGMA busy_timeout = {int(1000 * wait_s)}")
         return not ask("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     finally:
-        ask(f"PRAGMA busy_timeout = {before}")
+        ask(f"PRAGMA busy_timeout = {BUSY_MS}")

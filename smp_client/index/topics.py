@@ -51,13 +51,6 @@ SELECT m.key, m.scope, m.id, m.type, m.timestamp, m.at, m.actor, m.text,
 FROM memories m WHERE m.{{}} AND m.type <> '{SUMMARY}' AND m.at BETWEEN ? AND ?
 ORDER BY m.at, LENGTH(m.id), m.id, m.scope, m.start
 """
-_BY_AGENT = f"""
-SELECT actor, type, MIN(at), MAX(at), json_group_array(id) FROM (
-    SELECT actor, type, at, id FROM memories
-    WHERE scope = ? AND actor <> '' AND LENGTH(actor) <= {_NAME_CHARACTERS}
-    ORDER BY actor, type, at, LENGTH(id), id
-) GROUP BY actor, type
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +82,12 @@ class Event:
     marks: tuple[str, ...] = ()  # as those of a Record
 
 
-def topics_of(index: Index, scopes: str | Sequence[str]) -> list[Topic]:
+def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
     """Return the topics, the most mentioned first. Of several scopes, ids say `session/DEC-001`."""
     within, ask = _within(scopes), index.connection.execute
     source = f"topics WHERE {within.text} AND topic <> '*' AND type <> '{SUMMARY}'"
     name = "id"
-    if not isinstance(scopes, str):
+    if len(scopes) > 1:
         source = f"(SELECT * FROM {source} ORDER BY topic, type, at, id, scope)"
         name = f"REPLACE(scope, '{ARCHIVED}/', '') || '/' || id"
     found = (
@@ -130,9 +123,8 @@ def topics_of(index: Index, scopes: str | Sequence[str]) -> list[Topic]:
 
 
 def timeline_of(
-    index: Index, scopes: str | Sequence[str], since_us: int | None = None,
-    until_us: int | None = None,
-) -> list[Event]:  # fmt: skip
+    index: Index, scopes: Sequence[str], since_us: int | None = None, until_us: int | None = None
+) -> list[Event]:
     """Return the memories of this time, both ends included, in order."""
     within = _within(scopes)
     times = (-NO_TIME if since_us is None else since_us, NO_TIME if until_us is None else until_us)
@@ -151,9 +143,9 @@ def timeline_of(
     return events
 
 
-def _within(scopes: str | Sequence[str]) -> Sql:
-    if isinstance(scopes, str):
-        return Sql("scope = ?", (scopes,))
+def _within(scopes: Sequence[str]) -> Sql:
+    if len(scopes) == 1:
+        return Sql("scope = ?", tuple(scopes))
     return Sql("scope IN (SELECT value FROM json_each(?))", (json.dumps(list(scopes)),))
 
 
@@ -175,7 +167,7 @@ def _by_plural(ids: dict[str, list[str]], *always: str) -> dict[str, list[str]]:
 def render(index: Index, session_id: str) -> dict[str, bytes]:
     """Return the content of each file, by its name."""
     topics: dict[str, Value] = {}
-    for one in topics_of(index, session_id)[:_TOPICS_AND_AGENTS]:
+    for one in topics_of(index, [session_id])[:_TOPICS_AND_AGENTS]:
         topics[one.name] = {
             "weight": one.weight,
             "mentions": one.mentions,
@@ -184,7 +176,8 @@ def render(index: Index, session_id: str) -> dict[str, bytes]:
             "related_memories": _refs(one.related),
             "subtopics": list(one.subtopics),
         }
-    events, hours = timeline_of(index, session_id)[-_LAST_EVENTS:], dict[str, list[Value]]()
+    everything, hours = timeline_of(index, [session_id]), dict[str, list[Value]]()
+    events = everything[-_LAST_EVENTS:]
     for event in events:
         hours.setdefault(f"{event.timestamp[:13]}:00", []).append(event.ref)
     buckets: dict[str, Value] = {
@@ -193,7 +186,7 @@ def render(index: Index, session_id: str) -> dict[str, bytes]:
     bodies: dict[str, tuple[str, dict[str, Value]]] = {
         TOPICS: ("topic_index", {"topics": topics}),
         TIMELINE: ("timeline_index", {"events": [*map(_event, events)], "buckets": buckets}),
-        AGENTS: ("agent_index", {"agents": _agents(index, session_id)}),
+        AGENTS: ("agent_index", {"agents": _agents(everything)}),
     }
     asked = (
         "SELECT COALESCE((SELECT MAX(at) FROM memories WHERE scope = ?1),"
@@ -247,21 +240,23 @@ def _event(event: Event) -> dict[str, Value]:
     return {**shown, **event.further, "topics": [*event.topics]}
 
 
-def _agents(index: Index, session_id: str) -> dict[str, Value]:
-    """Return everybody who spoke or made a memory, those with the most first."""
-    ids: dict[str, dict[str, list[str]]] = {}
-    times: dict[str, list[int]] = {}
-    for actor, kind, first, last, listed in index.connection.execute(_BY_AGENT, (session_id,)):
-        ids.setdefault(actor, {})[kind] = json.loads(listed)
-        times.setdefault(actor, []).extend(at for at in (first, last) if at is not None)
+def _agents(events: Sequence[Event]) -> dict[str, Value]:
+    """Return everybody who said or made a memory that has a time, those with the most first."""
+    by_actor: dict[str, list[Event]] = {}
+    for event in events:
+        if 0 < len(event.actor) <= _NAME_CHARACTERS:
+            by_actor.setdefault(event.actor, []).append(event)
     agents: dict[str, Value] = {}
-    order = sorted((-sum(map(len, kinds.values())), actor) for actor, kinds in ids.items())
-    for _, actor in order[:_TOPICS_AND_AGENTS]:
-        memories = _by_plural(ids[actor])
+    order = sorted(by_actor, key=lambda actor: (-len(by_actor[actor]), actor))
+    for actor in order[:_TOPICS_AND_AGENTS]:
+        made, ids = by_actor[actor], dict[str, list[str]]()
+        for event in made:
+            ids.setdefault(name_of(event.type), []).append(event.ref)
+        memories = _by_plural(ids)
         agents[actor] = {
             "message_count": len(memories.pop("turns", [])),
-            "first_active": _shown_time(min(times[actor], default=None)),
-            "last_active": _shown_time(max(times[actor], default=None)),
+            "first_active": made[0].timestamp,
+            "last_active": made[-1].timestamp,
             "memories": _refs(memories),
         }
     return agents

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from smp_client.session import RecordFiles
 
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
-_INDEX = ("There is no index", "The index cannot be used")  # so begin problems of the index
+_INDEX = "The index cannot be used"  # so begin problems of the index
 _FACTS = ("id", "state", "last_activity", "total_bytes", "memories", "project", "topic")
 
 

@@ -31,7 +31,7 @@ class UnlockedEdits:
     def __init__(self, root: Root) -> None:
         self.is_unfinished = False  # whether memories are left to be searched
         self._root = root
-        self._reported: set[object] = set()  # each secret is reported once
+        self._reported: set[Spotted] = set()  # each secret is reported once
         self._retry_at: dict[Spotted, float] = {}
 
     def look(self) -> None:
@@ -49,7 +49,7 @@ class UnlockedEdits:
                 break
         secrets = exposures.found(root.index)
         # A secret that comes back later is reported again.
-        self._reported &= {secret.key for secret in secrets}
+        self._reported &= {*secrets}
         self._retry_at = {secret: at for secret, at in self._retry_at.items() if at > began}
         for (scope, file), group in groupby(secrets, key=lambda one: (one.scope, one.file)):
             in_file = list(group)
@@ -61,9 +61,9 @@ class UnlockedEdits:
                 self._redact(scope, file, due)
 
     def _report(self, secrets: Iterable[Spotted]) -> None:
-        new = {secret.key: secret for secret in secrets if secret.key not in self._reported}
+        new = [secret for secret in dict.fromkeys(secrets) if secret not in self._reported]
         self._reported.update(new)
-        for secret in new.values():
+        for secret in new:
             self._root.log.warning(
                 "secret", component="privacy", session_id=secret.scope, file=secret.file,
                 memory_id=harmless(secret.id), kinds=dict(secret.kinds),

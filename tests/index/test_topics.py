@@ -6,7 +6,6 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,7 @@ import yaml
 from smp_client import Memory, Session, SessionNotFound
 from smp_client.index.database import Entry, Index
 from smp_client.index.take_in import rebuild
-from smp_client.index.topics import (
-    AGENTS,
-    TIMELINE,
-    TOPICS,
-    Topic,
-    render,
-    timeline_of,
-    topics_of,
-    write,
-)
-from smp_client.model.times import microseconds
+from smp_client.index.topics import AGENTS, TIMELINE, TOPICS, Topic, render, write
 
 GOLDEN = Path(__file__).parent.parent / "golden/indexes"
 DAY = "2026-01-11T"
@@ -36,10 +25,6 @@ def at(time: str) -> dict[str, Any]:
     return {"timestamp": f"{DAY}{time}Z"}
 
 
-def moment(time: str | None) -> int | None:
-    return microseconds(datetime.fromisoformat(f"{DAY}{time}+00:00")) if time else None
-
-
 @pytest.fixture
 def index() -> Iterator[Index]:
     found = Index.in_memory()
@@ -47,9 +32,8 @@ def index() -> Iterator[Index]:
     found.close()
 
 
-def about(memory: Memory, index: Index, scopes: str | list[str] = "s1") -> dict[str, Topic]:
-    rebuild(memory, index)
-    return {topic.name: topic for topic in topics_of(index, scopes)}
+def about(asked: Memory | Session) -> dict[str, Topic]:
+    return {topic.name: topic for topic in asked.topics()}
 
 
 @pytest.fixture
@@ -77,11 +61,9 @@ def second(memory: Memory) -> Session:
     return session
 
 
-def test_a_topic_says_how_much_there_is_about_it_and_what(
-    memory: Memory, first: Session, index: Index
-) -> None:
+def test_a_topic_says_how_much_there_is_about_it_and_what(first: Session) -> None:
     """The most mentioned first, however it is written, with its memories and its subtopics."""
-    topics = about(memory, index, "first")
+    topics = about(first)
     assert list(topics) == ["security", "mfa", "oauth", "oauth.tokens"]
     related = {"decisions": ["DEC-001"], "findings": ["FIND-001"], "preferences": [],
                "turns": ["turn-1"]}  # fmt: skip
@@ -97,54 +79,45 @@ def test_a_topic_says_how_much_there_is_about_it_and_what(
         (None, None, ["DEC-001", "FIND-001", "turn-1"]),
         ("10:20:00", None, ["FIND-001", "turn-1"]),
         (None, "10:20:00", ["DEC-001", "FIND-001"]),
-        ("10:20:00", "10:20:00", ["FIND-001"]),
         ("10:20:01", "10:29:59", []),
     ],
 )
 def test_a_timeline_is_in_order_and_can_be_of_a_time(
-    memory: Memory, first: Session, index: Index, since: Any, until: Any, refs: list[str]
+    first: Session, since: str | None, until: str | None, refs: list[str]
 ) -> None:
     """Both ends belong to it."""
-    rebuild(memory, index)
-    events = timeline_of(index, "first", moment(since), moment(until))
+    events = first.timeline(*(time and f"{DAY}{time}Z" for time in (since, until)))
     assert [event.ref for event in events] == refs
     for event in events:
         if event.ref == "FIND-001":
-            assert (event.timestamp, event.at) == (f"{DAY}10:20:00Z", moment("10:20:00"))
-            assert (event.type, event.session, event.actor, event.text) == (
-                "finding", "first", "veritas", "No MFA")  # fmt: skip
+            assert (event.timestamp, event.type, event.session) == (
+                f"{DAY}10:20:00Z", "finding", "first")  # fmt: skip
+            assert (event.actor, event.text) == ("veritas", "No MFA")
             assert (event.topics, event.further) == (("mfa", "security"), {"severity": "critical"})
 
 
 def test_the_topics_of_several_sessions_are_merged(
-    memory: Memory, first: Session, second: Session, index: Index
+    memory: Memory, first: Session, second: Session
 ) -> None:
     """Mentions are added up, the weight is their share of all, and an id names its session."""
-    merged = about(memory, index, ["first", "second"])
-    each = Counter[str]()
-    for name in ("first", "second"):
-        each.update({topic.name: topic.mentions for topic in topics_of(index, name)})
+    memory.everywhere.record_pattern("Asks first", tags=["security"])
+    merged, each = about(memory), Counter[str]()
+    for scope in (first, second, memory.everywhere):
+        each.update({topic.name: topic.mentions for topic in scope.topics()})
     assert {name: topic.mentions for name, topic in merged.items()} == each
     security = merged["security"]
-    assert (security.mentions, security.weight) == (5, round(5 / 7, 2))
+    assert (security.mentions, security.weight) == (6, round(6 / 8, 2))
     assert security.related["decisions"] == ["first/DEC-001", "second/DEC-001"]
+    assert security.related["patterns"] == ["global/PAT-001"]
     assert merged["billing"].first_mentioned == f"{DAY}09:00:00Z"
     assert merged["mfa"].related["turns"] == ["first/turn-1"]
     assert list(merged)[:2] == ["security", "billing"]
 
 
-def test_memories_for_all_sessions_have_topics_too(
-    memory: Memory, first: Session, index: Index
-) -> None:
-    memory.everywhere.record_pattern("Asks first", tags=["security"])
-    assert about(memory, index, "global")["security"].related["patterns"] == ["PAT-001"]
-    assert topics_of(index, ["global", "first"])[0].mentions == 5
-
-
-def test_a_topic_with_dots_is_below_another(memory: Memory, session: Session, index: Index) -> None:
+def test_a_topic_with_dots_is_below_another(session: Session) -> None:
     session.record_decision("D", made_by="a", tags=["security.authentication.mfa"])
     session.record_decision("E", made_by="a", tags=["security"])
-    topics = about(memory, index)
+    topics = about(session)
     assert topics["security"].related["decisions"] == ["DEC-001", "DEC-002"]
     below = {name: topic.subtopics for name, topic in topics.items() if name.startswith("sec")}
     assert below == {
