@@ -429,15 +429,12 @@ class Session(RecordFiles):
 
     def activate(self, reason: str = "activated by hand") -> None:
         """Mark the session as in use."""
-        from .passes.lifecycle import activate
-
-        activate(self, reason)
+        now = render_time(self._now())
+        self.update_metadata(status="active", status_reason=reason, last_accessed=now)
 
     def deactivate(self, reason: str = "deactivated by hand") -> None:
         """Mark the session as unused for now. The next use makes it active again."""
-        from .passes.lifecycle import deactivate
-
-        deactivate(self, reason)
+        self.update_metadata(status="idle", status_reason=reason)
 
     def decay(self, *, dry_run: bool = False) -> Outcome:
         """Write the priorities as of now, and how often each memory was read, into the files."""

@@ -25,7 +25,7 @@ from smp_client.model.times import now, render_time
 from smp_client.passes import purge
 from smp_client.passes.compaction import compact, policy_of, trigger
 from smp_client.passes.decay import decay
-from smp_client.passes.lifecycle import lifecycle, observe
+from smp_client.passes.lifecycle import lifecycle
 from smp_client.passes.retention import retain
 from smp_client.passes.tidy import tidy
 
@@ -246,8 +246,7 @@ class Maintenance:
             root.compacted.clear()
             for about in [about for about in root.problems if about.startswith(FULLNESS)]:
                 del root.problems[about]
-        # The ledger counts the time that a daemon saw each session unused, without clock leaps.
-        ages = partial(lifecycle, memory, archive=archives, ledger=observe(memory))
+        ages = partial(lifecycle, memory, archive=archives)
         due: list[str] = []
         # A question to the index looks at every session, so one question covers many sessions.
         for start in range(0, len(sessions), AT_ONCE_SESSIONS):

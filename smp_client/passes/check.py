@@ -7,10 +7,10 @@ bytes in the way of the next record go to quarantine.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..disk import bundle, journal, rewrite
@@ -18,7 +18,7 @@ from ..disk.append import tail_of
 from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from ..disk.place import Place
 from ..disk.quarantine import quarantined
-from ..disk.scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
+from ..disk.scopes import directory_of, files_of, is_archived, scopes, unnameable
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import DEEPEST, is_left_alone
 from ..index.status import SILENT_AFTER_S
@@ -28,13 +28,9 @@ from ..model.errors import NewerFormat, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
 from ..model.outcome import Action, Outcome
 from ..model.record import Kind, state_history
-from ..model.times import time_at
-from ..text.document import Lines
 from ..text.format import format_of
-from .tidy import fold_retired, stale_files
 
 if TYPE_CHECKING:
-    from ..ask.priorities import View
     from ..disk.scope import Scope
     from ..disk.tree import Tree
     from ..memory import Memory
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
 
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
 _BY_HAND, _REPAIR = "Mend it by hand.", "Run smp check --repair."
-_STALE = "an old version of it, into which somebody may have written after it was replaced"
 
 
 @dataclass(frozen=True)
@@ -95,9 +90,6 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
         advice = "Rename it: letters, digits, '_' and '-'."
         yield Complaint(scope, file, None, "no memory can have this name", advice)
     top, tree = directory_of(scope), memory.tree
-    for name in layout.SESSION_DIRECTORIES if scope != GLOBAL else ():
-        if tree.exists(f"{top}/{name}") and not tree.is_directory(f"{top}/{name}"):
-            yield Complaint(scope, name, None, "it is not a directory", "Move it away.")
     for one in tree.walk(top, lambda *_: None):
         if one.is_deep:
             problem = f"it is deeper than {DEEPEST} directories, and not looked into"
@@ -110,8 +102,10 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
         except Exception as error:  # whatever it is, the other files are to be read too
             yield _unreadable(scope, file, error, _BY_HAND)
             continue
-        if len(ids) > len(set(ids)):
-            yield from _doubles(scope, file, content)
+        for memory_id, count in Counter(ids).items():
+            if count > 1:
+                problem = f"{count} records have the id {memory_id}"
+                yield Complaint(scope, file, None, problem, "Give all but one another id.")
 
 
 def _unreadable(scope: str, file: str, error: Exception, advice: str) -> Complaint:
@@ -119,19 +113,6 @@ def _unreadable(scope: str, file: str, error: Exception, advice: str) -> Complai
     problem = str(error).removesuffix(getattr(error, "advice", "")) if is_known else repr(error)
     advice = error.advice if isinstance(error, NewerFormat) else advice
     return Complaint(scope, file, None, problem.rstrip(" ."), advice)
-
-
-def _doubles(scope: str, file: str, content: bytes) -> Iterator[Complaint]:
-    """Yield the ids that more than one record of a file has."""
-    lines, found = Lines(content), dict[str, list[int]]()
-    for record in format_of(kinds_of(scope)[file]).parse(content).records:
-        if record.has_id:
-            found.setdefault(str(record.value["id"]), []).append(lines.at(record.start))
-    for memory_id, known in found.items():
-        if len(known) > 1:
-            listed = f"{', '.join(map(str, known[:-1]))} and {known[-1]}"
-            problem = f"{len(known)} records have the id {memory_id}, on the lines {listed}"
-            yield Complaint(scope, file, known[-1], problem, "Give all but one another id.")
 
 
 def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
@@ -193,8 +174,6 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
     outcome.actions += _finish_changes(scope, dry_run)
     with scope.undisturbed("repairing"):
         scope.require()  # a session that was archived meanwhile must not come back, empty
-        files = (stale_files if dry_run else fold_retired)(scope)
-        outcome.actions += [Action(scope.name, "fold_versions", (file,), _STALE) for file in files]
         try:
             outcome.actions += _make_metadata(session, dry_run)
         except (SMPError, OSError) as error:
@@ -222,17 +201,12 @@ def _finish_changes(scope: Scope, dry_run: bool) -> Iterator[Action]:
 
 
 def _make_metadata(session: Session, dry_run: bool) -> Iterator[Action]:
-    """Make missing or empty metadata anew from the memories. The session is in use from now on."""
-
-    def first(view: View) -> datetime | None:
-        query = "SELECT MIN(at) FROM memories WHERE scope = ?"
-        return time_at(view.index.connection.execute(query, view.scopes[:1]).fetchone()[0])
-
+    """Make missing or empty metadata anew. The session is in use from now on."""
     if session.scope.read(METADATA).strip():
         return
     if not dry_run:
         now = session._now()
-        made = new_metadata(session.id, session._asker().ask(first) or now, user=None, agents=[],
+        made = new_metadata(session.id, now, user=None, agents=[],
                             quota_bytes=session.quota_bytes(), context={"tags": []},
                             last_accessed=now)  # fmt: skip
         with session.scope.locked([METADATA], "making the metadata anew"):

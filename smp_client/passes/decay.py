@@ -55,13 +55,6 @@ class Known(NamedTuple):
     accesses: int
     last: datetime | None  # when it was last read, else when it was made
     priority: float  # as of now, with the readings of the log
-    shown: Value = None  # the priority in its file
-
-    @property
-    def differs(self) -> bool:
-        # A turn that nobody has read shows nothing, so that a conversation reads well.
-        is_hidden = self.shown is None or (self.file == TURN.file and not self.accesses)
-        return not is_hidden and self.shown != round(self.priority, _DIGITS)
 
 
 @dataclass
@@ -74,7 +67,8 @@ class Seen:
     noted: Mapping[str, Access]  # the readings in the log
     records: dict[tuple[str, str], Span] = field(default_factory=dict)  # by file and id
     parsed: dict[str, tuple[bytes, Spans]] = field(default_factory=dict)  # files parsed whole
-    metadata: tuple[Mapping[str, Any], bytes] = ({}, b"")  # as fields, and as bytes
+    metadata: dict[str, Any] = field(default_factory=dict)
+    head: bytes = b""  # the metadata as bytes
     problems: list[str] = field(default_factory=list)
 
 
@@ -115,13 +109,13 @@ def plan(seen: Seen) -> list[Change]:
         if span is not None and new is not None and new != span.raw:
             old = one.hash if is_record_file(one.file) else hash_of_bytes(span.raw)
             changes.append(Change(one.file, one.id, old, new))
-    metadata, content = seen.metadata
-    priority = session_priority(metadata, seen.policy, seen.now)
-    if priority is not None and content and metadata["decay"].get("current_priority") != priority:
-        said = {"current_priority": priority, "last_decay_update": render_time(seen.now)}
-        block = {"decay": {**metadata["decay"], **said}}
-        new = replace_parts(content, "session", block, METADATA)
-        changes.append(Change(METADATA, "metadata", hash_of_bytes(content), new))
+    priority = session_priority(seen.metadata, seen.policy, seen.now)
+    shown: dict[str, Any] = seen.metadata.get("decay", {})
+    if priority is not None and seen.head and shown.get("current_priority") != priority:
+        said: dict[str, Any] = {"current_priority": priority}
+        said["last_decay_update"] = render_time(seen.now)
+        new = replace_parts(seen.head, "session", {"decay": {**shown, **said}}, METADATA)
+        changes.append(Change(METADATA, "metadata", hash_of_bytes(seen.head), new))
     return changes
 
 
@@ -172,14 +166,8 @@ def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime)
 
 def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
     """Ask the index, and read only the files in which something differs or was read."""
-    scope = session.scope
-    asked = session._own_asker().ask(lambda view: _question(view, noted))
-    now, policy, known, bad, metadata = asked
-    changing = [one for one in known
-                if (one.differs or one.id in noted) and not bad.get(one.file)]  # fmt: skip
-    seen = Seen(now, policy, changing, noted)
-    seen.problems += [f"{file} was left as it is: {why}" for file, why in bad.items() if why]
-    for file, group in groupby(changing, key=lambda one: one.file):
+    scope, seen = session.scope, session._own_asker().ask(lambda view: _question(view, noted))
+    for file, group in groupby(seen.memories, key=lambda one: one.file):
         ids = [one.id for one in group]
         try:
             content = scope.read(file)
@@ -196,33 +184,36 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
             seen.records |= {(file, span.id): span for span in found}
         except SMPError as error:
             seen.problems.append(f"{file} was left as it is: {error}")
-    seen.metadata = metadata, scope.read(METADATA) if metadata else b""
+    if seen.metadata:
+        seen.head = scope.read(METADATA)
     return seen
 
 
-def _question(
-    view: View, noted: Mapping[str, Access]
-) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
+def _question(view: View, noted: Mapping[str, Access]) -> Seen:
     ask = view.index.connection.execute
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
+    bad = "SELECT file, problem FROM files WHERE scope = ? AND problem IS NOT NULL"
+    left = dict(ask(bad, view.scopes))
     metadata = json.loads(session[0]) if session else {}
-    policy = view.policy.for_session(metadata)
-    joined, columns = source(view)
+    seen = Seen(view.now, view.policy, [], noted, metadata=metadata)
+    seen.problems += [f"{file} was left as it is: {why}" for file, why in left.items()]
+    policy, (joined, columns) = view.policy.for_session(metadata), source(view)
     asked = (
-        "SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at),"
-        f" {columns.priority}, json_extract(m.data, '$.decay.priority'), m.standing, m.base, m.at"
+        "SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at), m.at,"
+        f" {columns.priority}, json_extract(m.data, '$.decay.priority'), m.standing, m.base"
         f" {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
     )
-    known: list[Known] = []
-    rows = ask(asked, view.scopes)
-    for file, name, hash, accesses, at, priority, shown, standing, base, made in rows:
-        one = Known(file, name, hash, accesses, time_at(at), priority, shown)
-        if reading := noted.get(one.id):
+    for file, name, hash, accesses, at, made, priority, shown, *rule in ask(asked, view.scopes):
+        last, reading = time_at(at), noted.get(name)
+        if reading is not None:
             age = view.now - (time_at(made) or view.now)
-            idle = view.now - max(reading.last, one.last or reading.last)
-            now = policy.priority(standing, base=base, age_days=age / _DAY, idle_days=idle / _DAY,
-                                  accesses=accesses + reading.times)  # fmt: skip
-            one = one._replace(priority=now)
-        known.append(one)
-    problems = dict(ask("SELECT file, problem FROM files WHERE scope = ?", view.scopes))
-    return view.now, view.policy, known, problems, metadata
+            idle = view.now - max(reading.last, last or reading.last)
+            priority = policy.priority(rule[0], base=rule[1], age_days=age / _DAY,
+                                       idle_days=idle / _DAY,
+                                       accesses=accesses + reading.times)  # fmt: skip
+        # A turn that nobody has read shows nothing, so that a conversation reads well.
+        is_hidden = shown is None or (file == TURN.file and not accesses)
+        differs = not is_hidden and shown != round(priority, _DIGITS)
+        if file not in left and (differs or reading is not None):
+            seen.memories.append(Known(file, name, hash, accesses, last, priority))
+    return seen

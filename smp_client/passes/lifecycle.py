@@ -5,9 +5,6 @@
 Using a session makes it active again. The state is in `metadata.yaml`: `status`, `status_since` and
 `status_reason`. The last use of a session is the latest time of its memories and of its access
 log, never the time of a file, because decay rewrites files. A future time does not count.
-
-A leap of the clock archives nothing. The daemon notes how long it has seen each session unused
-since its last activity, in uptime (see overdue.py), and archives it when that is long enough.
 """
 
 from __future__ import annotations
@@ -25,16 +22,13 @@ from ..disk.locks import NO_PATIENCE
 from ..disk.rewrite import rewrite
 from ..disk.scope import Scope
 from ..disk.session_files import METADATA, RESTING
-from ..model.errors import CorruptionDetected, Invalid, SessionNotFound, SMPError
+from ..model.errors import CorruptionDetected, SessionNotFound, SMPError
 from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome
 from ..model.policies import HOURS_PER_DAY, Thresholds
 from ..model.times import EPOCH, microseconds, render_time, time_at, time_of
-from ..redaction.redact import harmless
-from ..text.contents import plain_fields
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value
-from . import overdue
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
@@ -55,7 +49,6 @@ class Standing:
     status: str
     last_activity: datetime | None  # None where it is unknown
     since: datetime | None = None  # when it came into its status; None where nobody wrote it down
-    waited_s: float = math.inf  # how long a daemon has seen it unused; enough where a person asks
 
 
 @dataclass(frozen=True)
@@ -80,8 +73,6 @@ def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Transition | N
     if last is None:
         return None
     due = state_for(max(now - last, timedelta()), thresholds)
-    if due == ARCHIVED and one.waited_s < wait_s(thresholds):
-        due = DECAYING
     if due == status or (due == ACTIVE and status not in (CREATED, IDLE, DECAYING)):
         return None
     is_younger = due == ACTIVE or (due == IDLE and status == DECAYING)
@@ -96,12 +87,6 @@ def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Transition | N
     if due != ACTIVE:
         reason = f"not used since {render_time(last)}, {due} after {limits[due]}"
     return Transition(name, _TYPES[due], (name,), reason, last_activity=last)
-
-
-def wait_s(thresholds: Thresholds) -> float:
-    """Return how much uptime a session must have been seen unused before a daemon archives it."""
-    # A session that ages under a daemon was seen unused from the beginning: it never waits.
-    return min(overdue.WAIT_S, thresholds.archive_after_days * 86_400 / 2)
 
 
 def last_activity(session: Session) -> datetime:
@@ -147,12 +132,9 @@ def _activities(view: View, read: Mapping[str, datetime | None]) -> dict[str, da
 
 def lifecycle(
     memory: Memory, *, dry_run: bool = False, archive: bool = True,
-    only: Collection[str] | None = None, ledger: overdue.Ledger | None = None,
+    only: Collection[str] | None = None,
 ) -> Outcome:  # fmt: skip
-    """Move every session, or only some, into the state that is due. One that fails stops no other.
-
-    A daemon gives its ledger, so that a leap of the clock archives nothing; a person does not.
-    """
+    """Move every session, or only some, into its due state. One that fails stops no other."""
     memory.require()
     outcome = Outcome(dry_run=dry_run)
     thresholds, now = memory.options.thresholds, memory.options.clock()
@@ -164,28 +146,15 @@ def lifecycle(
             metadata, last = memory._session(name).metadata(), used.get(name)
             if not metadata:
                 raise _no_metadata(name)
-            waited_s = math.inf
-            if ledger is not None:
-                waited_s = ledger.waited_s(overdue.IDLE, _key(name, last)) if last else 0.0
             since = time_of(metadata.get("status_since"))
             status = str(metadata.get("status", ACTIVE))
-            if action := plan(Standing(name, status, last, since, waited_s), thresholds, now):
+            if action := plan(Standing(name, status, last, since), thresholds, now):
                 outcome.add(Outcome([action]) if dry_run else apply(memory, action))
         except SessionNotFound:
             continue  # it went meanwhile
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{name}: {error}")
     return outcome
-
-
-def observe(memory: Memory) -> overdue.Ledger:
-    """Note which sessions are not used since their last activity. Return the ledger."""
-    used = activities(memory, _names(memory))
-    return overdue.look(memory, overdue.IDLE, (_key(name, last) for name, last in used.items()))
-
-
-def _key(session: str, last: datetime) -> str:
-    return f"{session} {render_time(last)}"
 
 
 def _no_metadata(name: str) -> CorruptionDetected:
@@ -217,51 +186,27 @@ def _names(memory: Memory, only: Collection[str] | None = None) -> list[str]:
     return found
 
 
-def activate(session: Session, reason: str) -> None:
-    """Active from now on, as if it had just been used."""
-    _change_status(session.scope, ACTIVE, _said(reason), used=True)
-
-
-def deactivate(session: Session, reason: str) -> None:
-    """Idle until it is used again."""
-    _change_status(session.scope, IDLE, _said(reason))
-
-
-def wake(scope: Scope, reason: str) -> bool:
+def wake(scope: Scope, reason: str) -> None:
     """Make a session active that was used. It never waits and never fails."""
     options = scope.options._replace(lock_timeout_s=NO_PATIENCE)
     hurried = Scope(scope.tree, scope.name, scope.directory, options)
     with suppress(OSError, SMPError):
-        return _change_status(hurried, ACTIVE, reason, only_from=RESTING, used=True)
-    return False
+        _change_status(hurried, ACTIVE, reason, is_used=True)
 
 
-def _change_status(
-    scope: Scope, status: str, reason: str, *, only_from: Collection[str] | None = None,
-    used: bool = False,
-) -> bool:  # fmt: skip
+def _change_status(scope: Scope, status: str, reason: str, *, is_used: bool = False) -> None:
     """Without a look at the quota: also a session that is full grows old."""
     now = render_time(scope.options.clock())
     changes: dict[str, Value] = {"status": status, "status_since": now, "status_reason": reason}
-    changes |= {"last_accessed": now} if used else {}
-    is_done = False
+    changes |= {"last_accessed": now} if is_used else {}
 
     def changed(content: bytes) -> bytes:
-        nonlocal is_done
         known = load_mapping(content, "session", METADATA)
         if not known:
             raise _no_metadata(scope.name)
-        is_done = only_from is None or str(known.get("status", ACTIVE)) in only_from
-        return replace_parts(content, "session", changes, METADATA) if is_done else content
+        if is_used and known.get("status") not in RESTING:
+            return content  # somebody was quicker
+        return replace_parts(content, "session", changes, METADATA)
 
     with scope.locked([METADATA], f"making the session {status}"):
         rewrite(scope, METADATA, changed)
-    return is_done
-
-
-def _said(reason: str) -> str:
-    problems: list[str] = []
-    said = plain_fields({"reason": reason}, problems).get("reason")
-    if problems or not isinstance(said, str) or not said.strip():
-        raise Invalid(problems or ["a reason must be given, in words"])
-    return harmless(said)

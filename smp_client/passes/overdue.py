@@ -1,9 +1,9 @@
-"""How long something has been seen overdue, in time that was really lived through.
+"""How long deleted bundles have been seen overdue, in time that was really lived through.
 
-A clock that leaps makes deadlines pass that have not. So nothing is purged, and the daemon
-archives no session, before it was seen overdue twice, with `WAIT_S` of uptime between. Uptime is
-counted by a clock that nobody can set and that runs while the machine sleeps. It adds up over
-restarts; time in which the machine was off does not count.
+A clock that leaps makes deadlines pass that have not. So nothing is purged before it was seen
+overdue twice, with `WAIT_S` of uptime between. Uptime is counted by a clock that nobody can set and
+that runs while the machine sleeps. It adds up over restarts; time in which the machine was off does
+not count.
 
 The ledger is `.smp/overdue.json`. It is derived: losing it only delays.
 """
@@ -24,36 +24,31 @@ if TYPE_CHECKING:
 
 FILE = ".smp/overdue.json"
 WAIT_S = 6 * 86_400.0
-DELETED, IDLE = "deleted", "idle"  # bundles past their deadline, sessions that nobody uses
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The uptime until the last look, and at which uptime each thing was first seen overdue."""
+    """The uptime until the last look, and at which uptime each bundle was first seen overdue."""
 
     uptime_s: float = 0.0
     running_s: float = 0.0  # of the machine, at the last look
-    first: Mapping[str, float] = field(default_factory=dict)  # by sort and key
+    first: Mapping[str, float] = field(default_factory=dict)
 
-    def waited_s(self, sort: str, key: str) -> float:
-        """Return the uptime since a thing was first seen overdue; 0 where it never was."""
-        return self.uptime_s - self.first.get(f"{sort} {key}", self.uptime_s)
+    def waited_s(self, key: str) -> float:
+        """Return the uptime since a bundle was first seen overdue; 0 where it never was."""
+        return self.uptime_s - self.first.get(key, self.uptime_s)
 
-    def seen(self, running_s: float, sort: str, keys: Iterable[str]) -> Ledger:
-        """Return the ledger after one more look, which saw exactly these of a sort overdue."""
+    def seen(self, running_s: float, keys: Iterable[str]) -> Ledger:
+        """Return the ledger after one more look, which saw exactly these overdue."""
         # A machine that was started anew has run since then at least; more is not known.
         passed_s = running_s - self.running_s if running_s >= self.running_s else running_s
         uptime_s = self.uptime_s + passed_s
-        others = {key: at for key, at in self.first.items() if not key.startswith(f"{sort} ")}
-        names = [f"{sort} {key}" for key in keys]
-        return Ledger(
-            uptime_s, running_s, others | {name: self.first.get(name, uptime_s) for name in names}
-        )
+        return Ledger(uptime_s, running_s, {key: self.first.get(key, uptime_s) for key in keys})
 
 
-def look(memory: Place, sort: str, keys: Iterable[str], *, dry_run: bool = False) -> Ledger:
-    """Note that these things of a sort are overdue now, and no others. Return the ledger."""
-    ledger = load(memory).seen(running_s(), sort, keys)
+def look(memory: Place, keys: Iterable[str], *, dry_run: bool = False) -> Ledger:
+    """Note that these bundles are overdue now, and no others. Return the ledger."""
+    ledger = load(memory).seen(running_s(), keys)
     if not dry_run:
         try:
             memory.tree.replace_derived(FILE, json.dumps(asdict(ledger), indent=1).encode())
@@ -70,7 +65,7 @@ def load(memory: Place) -> Ledger:
         ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Ledger()
-    # A thing that was first seen later than now would wait for ever, or not at all.
+    # One that was first seen later than now would wait for ever, or not at all.
     is_sound = all(0 <= at <= ledger.uptime_s for at in first.values())
     is_sound = is_sound and 0 <= ledger.uptime_s < math.inf and 0 <= ledger.running_s < math.inf
     return ledger if is_sound else Ledger()

@@ -87,7 +87,7 @@ def plan(
     """Decide about every deleted bundle. With force, a person confirms the clock."""
     decided: list[Doomed] = []
     for one in doomed:
-        until, waited_s = render_time(one.deadline), ledger.waited_s(overdue.DELETED, one.key)
+        until, waited_s = render_time(one.deadline), ledger.waited_s(one.key)
         goes, days = waited_s >= overdue.WAIT_S, (overdue.WAIT_S - waited_s) / 86_400
         reason = f"it could be restored until {until}"
         if now < one.deadline:
@@ -132,7 +132,7 @@ def planned(
     names = memory.tree.directories(DELETED)
     doomed = [one for name in names for one in _doomed(memory, name, problems)]
     keys = [one.key for one in doomed if one.deadline <= now]
-    ledger = overdue.look(memory, overdue.DELETED, keys, dry_run=dry_run)
+    ledger = overdue.look(memory, keys, dry_run=dry_run)
     return plan(doomed, ledger, now, force=force)
 
 
@@ -192,8 +192,7 @@ def _memories_now(
     memory: Memory, name: str, ids: tuple[str, ...], by: str, outcome: Outcome
 ) -> list[Doomed]:
     if not outcome.dry_run:
-        with memory._scope(name).undisturbed("purging"):
-            pass  # every change that was cut off is done by now
+        memory._scope(name).recover()  # every change that was cut off is done by now
     parts = _parts(memory, name, ids)
     known = {item.id for part in parts for item in part.items}
     left = tuple(one for one in ids if one not in known)

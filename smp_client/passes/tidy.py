@@ -56,16 +56,11 @@ def tidy(memory: Memory) -> Outcome:
     return outcome
 
 
-def stale_files(scope: Scope) -> list[str]:
-    """Return the files of which an old version waits that somebody may have written into."""
-    names = (name for name in _versions(scope) if not rewrite.is_resting(scope.tree, name))
-    return sorted({rewrite.file_of_slot(name) for name in names})
-
-
 def fold_retired(scope: Scope) -> list[str]:
-    """Fold late writes into these files, and return those in which that changed something."""
+    """Fold late writes into files, and return those in which that changed something."""
+    names = (name for name in _versions(scope) if not rewrite.is_resting(scope.tree, name))
     done: list[str] = []
-    for file in stale_files(scope):
+    for file in sorted({rewrite.file_of_slot(name) for name in names}):
         held = lock_all(scope.tree, scope.name, [file], NO_PATIENCE, "folding in late writes")
         with suppress(LockTimeout), held:
             before = _versions(scope)  # a holder of the lock folds them in itself

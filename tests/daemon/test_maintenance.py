@@ -13,7 +13,7 @@ from smp_client import Memory, Session
 from smp_client.index import sync
 from smp_client.index.sync import bring_up_to_date
 from smp_client.model.times import now, parse_time, render_time
-from smp_client.passes import lifecycle, overdue
+from smp_client.passes import overdue
 from smp_client.passes.tidy import tidy
 from smp_daemon.schedule import JOBS_FILE, KNOWN_SINCE, load_successes, save_successes
 
@@ -36,9 +36,8 @@ def known_for_long(memory: Memory) -> None:
     save_successes(memory, {KNOWN_SINCE: render_time(now() - 30 * DAY), **load_successes(memory)})
 
 
-def live_on(memory: Memory, days: float = 7) -> None:
+def live_on(memory: Memory, days: float) -> None:
     """As if the machine had been up for so many days more."""
-    lifecycle.observe(memory)
     path = memory.root / overdue.FILE
     ledger = json.loads(path.read_text())
     ledger["uptime_s"] += days * DAY.total_seconds()
@@ -95,7 +94,6 @@ def test_those_that_are_due_are_archived_and_nothing_counts_as_lost(
     for number in range(5):
         old_session(memory, f"old-{number}", 31 * DAY)
     memory.create_session(id="fresh")
-    live_on(memory)
     with running(memory.root, log=tmp_path / "log") as daemon:
         jobs_done(daemon)
         assert [path.name for path in (memory.root / "active").iterdir()] == ["fresh"]
@@ -109,21 +107,6 @@ def test_those_that_are_due_are_archived_and_nothing_counts_as_lost(
         records = memory.search("OAuth", types=["decision"])
         archived = {record.session for record in records if record.marks == ("archived",)}
         assert archived == {f"old-{number}" for number in range(5)}
-
-
-def test_an_old_session_is_not_archived_before_it_was_seen_unused(
-    memory: Memory, tmp_path: Path
-) -> None:
-    """The clock may have leapt."""
-    old_session(memory, "s", 40 * DAY)
-    for log, days in (("first", 5), ("second", 2)):
-        with running(memory.root, log=tmp_path / log) as daemon:
-            jobs_done(daemon, "archive")
-            assert memory.session("s").state == "decaying"
-        forget_success(memory, "archive", "lifecycle")
-        live_on(memory, days)
-    with running(memory.root, log=tmp_path / "third"):
-        wait_until(memory.archived_sessions, "it is archived")
 
 
 # Jobs

@@ -28,7 +28,7 @@ from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.model.layout import MARKER
 from smp_client.model.policies import CompactionPolicy
 from smp_client.model.times import now, render_time
-from smp_client.passes import lifecycle, purge
+from smp_client.passes import purge
 from smp_client.passes.overdue import FILE as LEDGER
 from smp_client.passes.tidy import tidy
 from smp_daemon.config.settings import Configuration
@@ -69,7 +69,6 @@ def overdue(root: Path) -> Memory:
 
 def watched(memory: Memory) -> None:
     """As if a daemon had looked at everything, and the machine had then been running for a month."""
-    lifecycle.observe(memory)
     purge.planned(memory, [])
     ledger = json.loads((memory.root / LEDGER).read_text())
     (memory.root / LEDGER).write_text(json.dumps({**ledger, "uptime_s": ledger["uptime_s"] + 30 * 86_400.0}))
@@ -96,7 +95,7 @@ def test_while_most_sessions_are_gone_nothing_is_taken_out(tmp_path: Path) -> No
     """Three of five have disappeared when the daemon starts and all jobs are due: nothing is archived, compacted or purged, and
     status says why. When they are back for long enough, and the daemon has started again, all of it is done."""
     root = tmp_path / "root"
-    memory = overdue(root)
+    overdue(root)
     smp("sync", "--root", root)
     (tmp_path / "away").mkdir()
     for name in ("s0", "s1", "s2"):
@@ -114,7 +113,6 @@ def test_while_most_sessions_are_gone_nothing_is_taken_out(tmp_path: Path) -> No
             shutil.move(tmp_path / "away" / name, root / "active" / name)
         wait_until(lambda: status(root)["health"] == "ok", "it is well again")
         assert daemon.stop() == 0
-    watched(memory)  # a session that was away is waited for anew
     with running(root, log=tmp_path / "next", config=config):
         wait_until(lambda: all_is_done(root), "all is done")
 

@@ -23,7 +23,7 @@ from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.index.sync import bring_up_to_date
 from smp_client.passes import overdue
 from smp_client.passes import purge as pass_
-from smp_client.passes.overdue import DELETED, FILE, IDLE, Ledger, load, look
+from smp_client.passes.overdue import FILE, Ledger, load, look
 from smp_client.passes.purge import Doomed, plan
 
 pytestmark = pytest.mark.usefixtures("short_grace")
@@ -97,7 +97,7 @@ def doomed(name: str, days_ago: float, *ids: str) -> Doomed:
 
 
 def waited(days: float, *every: Doomed) -> Ledger:
-    return Ledger(days * DAY_S, 0.0, {f"{DELETED} {one.key}": 0.0 for one in every})
+    return Ledger(days * DAY_S, 0.0, {one.key: 0.0 for one in every})
 
 
 def test_a_bundle_goes_that_was_seen_overdue_for_long_enough() -> None:
@@ -124,32 +124,32 @@ def test_memories_have_deadlines_of_their_own_and_go_with_their_session() -> Non
 
 def test_uptime_adds_up_over_restarts_and_only_while_the_machine_runs() -> None:
     """A machine that was started anew has run at least since then; more nobody knows."""
-    ledger = Ledger().seen(1000.0, IDLE, ["s"]).seen(1000.0, DELETED, ["a"])
-    days = [ledger.waited_s(DELETED, "a")]
+    ledger = Ledger().seen(1000.0, ["a"])
+    days = [ledger.waited_s("a")]
     for running_s in (1000.0 + DAY_S, 50.0, 50.0 + 2 * DAY_S):
-        ledger = ledger.seen(running_s, DELETED, ["a"])
-        days.append(ledger.waited_s(DELETED, "a"))
+        ledger = ledger.seen(running_s, ["a"])
+        days.append(ledger.waited_s("a"))
     assert days == [0, DAY_S, DAY_S + 50, 3 * DAY_S + 50]
     # One that is not overdue any more, as when the clock was set right again, begins anew.
-    ledger = ledger.seen(50.0 + 5 * DAY_S, DELETED, []).seen(50.0 + 5 * DAY_S, DELETED, ["a"])
-    assert (ledger.waited_s(DELETED, "a"), ledger.waited_s(IDLE, "s")) == (0, 6 * DAY_S + 50)
+    ledger = ledger.seen(50.0 + 5 * DAY_S, []).seen(50.0 + 5 * DAY_S, ["a"])
+    assert ledger.waited_s("a") == 0
 
 
 @pytest.mark.parametrize("content", [
     b"", b"[]", b"{}", b"\xff", b'{"uptime_s": 1e999, "running_s": 1, "first": {}}',
     b'{"uptime_s": 1, "running_s": -5, "first": {}}',
-    b'{"uptime_s": 1, "running_s": 1, "first": {"deleted a": NaN}}',
-    b'{"uptime_s": 1, "running_s": 1, "first": {"deleted a": -9e9}}',
+    b'{"uptime_s": 1, "running_s": 1, "first": {"a": NaN}}',
+    b'{"uptime_s": 1, "running_s": 1, "first": {"a": -9e9}}',
     b'{"uptime_s": 1, "running_s": 1, "first": ["a"]}',
 ])  # fmt: skip
 def test_a_ledger_that_is_lost_or_makes_no_sense_only_delays(
     memory: Memory, clock: Clock, content: bytes
 ) -> None:
     memory.create()
-    look(memory, DELETED, ["a"])
+    look(memory, ["a"])
     clock.live(7)
-    assert look(memory, DELETED, ["a"], dry_run=True).waited_s(DELETED, "a") == 7 * DAY_S
-    assert load(memory).waited_s(DELETED, "a") == 0  # for show nothing is written down
+    assert look(memory, ["a"], dry_run=True).waited_s("a") == 7 * DAY_S
+    assert load(memory).waited_s("a") == 0  # for show nothing is written down
     (memory.root / FILE).write_bytes(content)
     assert load(memory) == Ledger()
 
