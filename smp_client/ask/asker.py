@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -100,8 +101,9 @@ def _of_project(view: View, project: str | None) -> View:
     asked = "SELECT scope FROM sessions WHERE project NOT IN ('', ?)"
     rows = view.index.connection.execute(asked, (project_of(sayable(project)),))
     others = {session_of(scope) for (scope,) in rows}
-    scopes = tuple(scope for scope in view.scopes if session_of(scope) not in others)
-    return view.of(scopes)
+    return replace(
+        view, scopes=tuple(scope for scope in view.scopes if session_of(scope) not in others)
+    )
 
 
 def _resting(view: View, sessions: Sequence[str]) -> list[str]:

@@ -56,14 +56,15 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if not question.terms and question.test is None and text.strip():
         return Answer(note=f"There is no word to look for in {shown(text)}.")
     if question.test is not None:
-        want = want.also(question.test.sql)
-    if not question.terms or (question.test is not None and question.test.is_open):
+        want = want.also(question.test)
+    if not question.terms:
         return read(view, ranked(view, want))
     # From the beginning, so that every page is one of the same whole.
     whole = want._replace(offset=0, limit=want.end)
     found: list[Ranked] = []
-    names = _ID.findall(text)[:_NAMED_CAP] if " " in text.strip() else [text.strip()]
-    if names:  # memories that the text names by their ids come first
+    if names := _ID.findall(text)[
+        :_NAMED_CAP
+    ]:  # memories that the text names by their ids come first
         forms = [form for name in names for form in (name, name.upper(), name.lower())]
         found = [
             item._replace(score=1.0) for item in ranked(view, whole.also(one_of("m.id", forms)))

@@ -7,8 +7,9 @@ reading counts once the decay pass has added it to the record.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import NamedTuple
 
 from ..index.archive import STATE as ARCHIVED
@@ -32,24 +33,31 @@ _HAS_RULES = "metadata LIKE '%decay_config%'"
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
 
 
+@dataclass(frozen=True)
 class View:
-    """An index with everything that a question needs: scopes, time, decay policy and weights."""
+    """An index with everything that a question needs."""
 
-    def __init__(
-        self, index: Index, scopes: Iterable[str], now: datetime, policy: Policy, weights: Weights
-    ) -> None:
-        self.index, self.scopes = index, tuple(scopes)
-        self.now, self.policy, self.weights = now, policy, weights
-
-    def of(self, scopes: Iterable[str]) -> View:
-        """Return this view with other scopes."""
-        return View(self.index, scopes, self.now, self.policy, self.weights)
+    index: Index
+    scopes: tuple[str, ...]
+    now: datetime
+    policy: Policy
+    weights: Weights
 
     def within(self, column: str) -> Sql:
         """Return the condition that the column names one of the scopes."""
         if len(self.scopes) == 1:
             return Sql(f"{column} = ?", self.scopes)
         return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(self.scopes),))
+
+    @cached_property
+    def own_rules(self) -> list[str]:
+        """The sessions that have rules of their own, which are inserted now."""
+        within = self.within("scope")
+        asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND {_HAS_RULES}"
+        own = self.index.connection.execute(asked, within.parameters).fetchall()
+        for scope, metadata in own:
+            _insert_rules(self.index, scope, self.policy.for_session(json.loads(metadata)))
+        return [scope for scope, _ in own]
 
 
 class Columns(NamedTuple):
@@ -78,12 +86,9 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
     Numbers, and names that SMP has checked, stand in the text itself. With `by_key` SQLite looks
     each key up, instead of walking through all memories in the order of the answer.
     """
-    own = _own_rules(view)
-    scope = (
-        f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '{_ALL}' END"
-        if own
-        else f"'{_ALL}'"
-    )
+    scope = f"'{_ALL}'"
+    if own := ", ".join(map(_quoted, view.own_rules)):
+        scope = f"CASE WHEN m.scope IN ({own}) THEN m.scope ELSE '{_ALL}' END"
     memories = "memories m NOT INDEXED" if by_key else "memories m"
     rules = f"temp.rules r ON r.scope = {scope} AND r.standing = m.standing"
     joined = f"FROM {memories} CROSS JOIN {rules} CROSS JOIN temp.clock"
@@ -107,16 +112,6 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
     )
     recency = f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})"
     return joined, Columns(priority, recency, state, factor(view.weights.ended))
-
-
-def _own_rules(view: View) -> list[str]:
-    """Insert the rules of sessions that have their own. Return these sessions."""
-    within = view.within("scope")
-    asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND {_HAS_RULES}"
-    own = view.index.connection.execute(asked, within.parameters).fetchall()
-    for scope, metadata in own:
-        _insert_rules(view.index, scope, view.policy.for_session(json.loads(metadata)))
-    return [scope for scope, _ in own]
 
 
 def _insert_rules(index: Index, scope: str, policy: Policy) -> None:

@@ -38,8 +38,8 @@ class Asked(Protocol):
 def search(asked: Asked, text: str = "", **options: Unpack[QueryOptions]) -> Answer:
     """Return the memories that match a text best; without a text, those that matter most now.
 
-    Words are optional and stemmed. "a phrase" and +word are required, -word is excluded; AND, OR,
-    NOT, ( ) and word* work too.
+    Words are optional and stemmed. "a phrase" and +word are required, -word is excluded, and word*
+    is the beginning of a word.
     """
     from .engine import find
 

@@ -38,8 +38,7 @@ def search(call: Call) -> None:
     """Find the memories that match a text best.
 
     Without a text, those that matter most now. Any of the words may match; "a phrase" and +word
-    must, -word (behind --) must not, auth* is the beginning of a word, and AND, OR, NOT and ( )
-    work too.
+    must, -word (behind --) must not, and auth* is the beginning of a word.
 
     \b
     smp search oauth tokens --type decision --since "last 7 days"

@@ -39,14 +39,14 @@ def table() -> Iterator[sqlite3.Connection]:
 
 
 def ask(table: sqlite3.Connection, text: str) -> set[str]:
-    """Return the names of the records found: by the test, else by any term, else all."""
+    """Return the names of the records found: by the test, and by any term."""
     question = question_of(text)
     condition, given = "1", ()
     if question.test is not None:
-        condition, given = question.test.sql
-    elif question.terms:
-        condition = "m.key IN (SELECT rowid FROM words WHERE words MATCH ?)"
-        given = (" OR ".join(term.match for term in question.terms),)
+        condition, given = question.test
+    if question.terms:
+        condition += " AND m.key IN (SELECT rowid FROM words WHERE words MATCH ?)"
+        given = (*given, " OR ".join(term.match for term in question.terms))
     rows = table.execute(f"SELECT m.key FROM memories m WHERE {condition}", given)
     names = list(RECORDS)
     return {names[key] for (key,) in rows}
@@ -84,29 +84,13 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         ("C+ foo", {"names"}),
         # excluded
         ("security -hourly", {"oauth"}),
-        ("security NOT hourly", {"oauth"}),
         ('security -"rotated hourly"', {"oauth"}),
-        ("security -(hourly oauth2)", set()),
         ("-security", EVERYTHING - {"oauth", "token"}),
         ("-security -band", EVERYTHING - {"oauth", "token", "music"}),
-        ("NOT NOT hourly", {"token"}),
         ("band - security", {"music", "oauth", "token"}),
         ("security -🎉", {"oauth", "token"}),
-        # operators
-        ("security AND hourly", {"token"}),
-        ("security AND databases", set()),
-        ("hourly OR band", {"token", "music"}),
-        ("hourly or band", {"token", "music"}),
-        ("security AND NOT hourly", {"oauth"}),
-        ("band OR security AND hourly", {"music", "token"}),
-        ("(band OR security) AND hourly", {"token"}),
-        ("band hourly AND security", {"token"}),
-        ("hourly OR NOT security", EVERYTHING - {"oauth"}),
-        ("NOT (hourly OR band)", EVERYTHING - {"token", "music"}),
-        ("NOT hourly OR NOT security", EVERYTHING - {"token"}),
-        ("+(band OR hourly) security", {"music", "token"}),
-        ("🎉 AND hourly", {"token"}),
-        ("foo() AND bar", {"names"}),
+        # no operators: words and parentheses as in any text
+        ("hourly AND (band OR foo)", {"token", "music", "names"}),
         # stars
         ("auth*", {"oauth", "token"}),
         ("databa*", {"store"}),
@@ -117,13 +101,7 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         ("", EVERYTHING),
         ('?! -- + - () "" \'', EVERYTHING),
         ("\x00\ud800", EVERYTHING),
-        # a text that does not add up is plain words
-        ("AND hourly", {"token"}),
-        ("hourly AND OR band", {"token", "music"}),
-        ("hourly AND (band", {"token", "music"}),
-        ("hourly) AND band", {"token", "music"}),
         ('hourly "band', {"token", "music"}),
-        ("(" * 50 + "hourly" + ")" * 50 + " AND band", {"token", "music"}),
         # syntax of FTS5 is none here
         ("text:hourly", {"token"}),
         ("^hourly", {"token"}),
