@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _TOMBSTONES = "tombstones"  # below `imported` in the metadata: those that have deleted something
 _BATCH = 4_000  # records that are written at once
-_TRIES = 5
 _SPEAKER_CHARACTERS = 128
 _TURN_ID = re.compile(r"turn-([1-9][0-9]{0,11})")
 # Fields that say how a memory is used, and not what it says.
@@ -333,24 +332,17 @@ class Intake:
                     fates["added"].append(value["id"])
 
     def _append(self, session: _Session, kind: Kind, values: list[dict[str, Any]]) -> None:
-        """Append records; where somebody has written to the file since it was read, look again."""
+        """Append records. Raise Conflict where somebody has written to the file since."""
         scope = self._files(session).scope
-        for _ in range(_TRIES):
-            written = append_many(scope, kind, values, session.sizes.get(kind.file, 0))
-            if written is not None:
-                added, session.sizes[kind.file] = written
-                for one in added:
-                    if isinstance(old := one.get(IMPORTED_ID), str):
-                        session.ids[old] = str(one["id"])
-                    session.fates["added"].append(str(old or one["id"]))
-                return
-            content = scope.read(kind.file)
-            session.sizes[kind.file] = len(content)
-            found = [record.value for record in format_of(kind).parse(content).records]
-            there = {value.get(name) for value in found for name in ("id", IMPORTED_ID)}
-            values = [one for one in values if one.get("id", one.get(IMPORTED_ID)) not in there]
-        said = f"{session.name}/{kind.file} is written all the time."
-        raise Conflict(said, advice="Import it again.")
+        written = append_many(scope, kind, values, session.sizes.get(kind.file, 0))
+        if written is None:
+            said = f"{kind.file} was written meanwhile, and its new memories were left out."
+            raise Conflict(said, advice="Import it again.")
+        added, session.sizes[kind.file] = written
+        for one in added:
+            if isinstance(old := one.get(IMPORTED_ID), str):
+                session.ids[old] = str(one["id"])
+            session.fates["added"].append(str(old or one["id"]))
 
     def _write_file(self, session: _Session, file: str, value: dict[str, Any]) -> None:
         """Write a file that is one memory: the state of an agent, an artifact, the profile."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -120,48 +119,22 @@ def test_what_is_resolved_hidden_or_outside_a_party_is_not_merged(session: Sessi
     assert party.record_finding("No MFA", discovered_by="b").id == "FIND-004"
 
 
-def test_a_bad_finding_is_refused_in_a_party_too(session: Session) -> None:
-    party = session.party()
-    party.record_finding("No MFA", discovered_by="a")
-    wrong: list[tuple[Any, dict[str, Any]]] = [
-        ("No MFA", {"severity": "grave"}), ("No MFA", {"odd": object()}), ("", {}), (3, {}),
-    ]  # fmt: skip
-    for finding, fields in wrong:
-        with pytest.raises(Invalid):
-            party.record_finding(finding, discovered_by="b", **fields)
-    assert [record.data.get("also_found_by") for record in session.records("finding")] == [None]
-
-
 def test_agents_who_find_the_same_at_once_have_one_finding(
     session: Session, memory: Memory
 ) -> None:
-    """Eight threads and two processes, each with its own wording: no wording is lost.
+    """Processes, each with its own wording: no wording is lost.
 
     Shown to fail: without the lock around looking and writing there were several findings.
     """
     session.party()
-    wordings = {f"agent-{at}": f"No MFA requirement for {'the ' * at}admins" for at in range(10)}
+    wordings = {f"agent-{at}": f"No MFA requirement for {'the ' * at}admins" for at in range(5)}
     code = (
         "import sys; from smp_client import Memory; root, name, text = sys.argv[1:]\n"
         "Memory(root).session('s1').agent(name).record_finding(text, severity='critical')"
     )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(memory.root), name, wordings[name]])
-        for name in ("agent-8", "agent-9")
-    ]
-    together = threading.Barrier(8)
-
-    def find(name: str) -> None:
-        together.wait()
-        agent = Memory(memory.root).session("s1").agent(name)
-        agent.record_finding(wordings[name], severity="critical")
-
-    threads = [threading.Thread(target=find, args=(f"agent-{at}",)) for at in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [process.wait() for process in processes] == [0, 0]
+    command = [sys.executable, "-c", code, str(memory.root)]
+    processes = [subprocess.Popen([*command, *wording]) for wording in wordings.items()]
+    assert [process.wait() for process in processes] == [0] * 5
     (found,) = session.records("finding")
     said_by = {one["by"]: one["finding"] for one in found.data["observations"]}
     assert {found.data["discovered_by"]: found.text} | said_by == wordings
@@ -189,9 +162,6 @@ def test_a_decision_of_a_party_keeps_what_everybody_said(session: Session) -> No
         ("Passwords are hashed", "Passwords aren't hashed", False),
         ("Endpoint 5 leaks tokens", "Endpoint 6 leaks tokens", False),
         ("Token expires late", "Tokens expire late", True),
-        ("It is", "it  IS", True),
-        ("It is", "It was", False),
-        ("", "", True),
     ],
 )
 def test_findings_that_are_alike(one: str, other: str, alike: bool) -> None:

@@ -306,7 +306,7 @@ def test_an_import_loses_no_writer(
         return honest(scope, kind, given, size)
 
     monkeypatch.setattr(intake, "append_many", crossing)
-    other.exchange.import_(tmp_path / "all.jsonl")
+    assert "written meanwhile" in other.exchange.import_(tmp_path / "all.jsonl").problems[0]
     assert crossed == ["DEC-001"]
     assert [record.text for record in session.records("decision")] == ["Mine"]
     again = other.exchange.import_(tmp_path / "all.jsonl")

@@ -56,9 +56,12 @@ _LINE = re.compile(
     rf"{_NAME}(?:\*\*)?[ \t]*:(?:\*\*)?(?:[ \t]+(?P<text>.*)|[ \t]*)"
 )
 _HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}[ \t]*:?(?P<text>)(?P<time>)(?P<bold>)")
+_PARTICIPANTS = re.compile(r"(?m)^(?:\*\*)?Participants:(?:\*\*)?(.*)$")
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
-_ENTRY = re.compile(r"- (?:\((?P<tag>[^()\n]{1,80})\) )?(?P<text>\S.*)")
-_TAG = re.compile(r"(?:by (?P<only>.+))|(?P<type>.+?)(?: by (?P<by>.+))?")
+_ENTRY = re.compile(
+    r"- (?:\((?P<type>(?!by )[^()\n]{1,80}?)?(?:(?: |(?<=\())by (?P<by>[^()\n]{1,80}))?\) )?"
+    r"(?P<text>\S.*)"
+)
 
 
 @dataclass
@@ -186,10 +189,9 @@ def parsed(place: str, text: str) -> Log:
     if place.endswith(MEMLOG):
         for line in lines[start:]:
             if found := _ENTRY.fullmatch(line.rstrip()):
-                parts = _TAG.fullmatch((found["tag"] or "").strip())
-                tag = (parts["type"] or "").strip().lower() if parts else ""
-                by = (parts["only"] or parts["by"] or "").strip() if parts else ""
-                log.turns.append(Said(by or UNKNOWN, [found["text"]], type=tag or "note"))
+                tag, by = ((found[name] or "").strip() for name in ("type", "by"))
+                turn = Said(by or UNKNOWN, [found["text"]], type=tag.lower() or "note")
+                log.turns.append(turn)
             elif log.turns and line.strip():
                 log.turns[-1].lines.append(line.rstrip())
         return log
@@ -225,11 +227,9 @@ def _without_code(lines: list[str]) -> list[bool]:
 
 def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> frozenset[str]:
     """Return who is known to speak here, in lower case."""
-    fields = [found for line in lines[:60] if (found := _FIELD.fullmatch(line))]
-    listed = [one[3] for one in fields if (one[1] or one[2]).strip() == "Participants"]
-    every = ",".join([head.get("participants", ""), *listed]).split(",")
-    people = {one.strip().lower() for one in every if one.strip()}
     free = [line.strip() for line, is_free in zip(lines, is_open, strict=True) if is_free]
+    listed = [head.get("participants", ""), *_PARTICIPANTS.findall("\n".join(free))[:1]]
+    people = {one.strip().lower() for one in ",".join(listed).split(",")} - {""}
     begun = map(_LINE.fullmatch, free)
     bold = Counter(one["name"].strip().lower() for one in begun if one and one["bold"])
     often = {name for name, times in bold.items() if times > 1}
