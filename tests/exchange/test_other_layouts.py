@@ -127,15 +127,12 @@ def test_jsonl_marks_ids_and_unknown_types(memory: Memory, tmp_path: Path) -> No
 def test_a_mark_deletes_once(memory: Memory, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "s1.jsonl", SINGLE)
     memory.exchange.import_(source)
-    mark = {"id": "m001", "deleted": True, "ts": "2026-01-12T00:00:00Z", "reason": "private"}
-    write_lines(source, [*SINGLE, mark])
+    write_lines(source, [*SINGLE, {"id": "m001", "deleted": True, "reason": "private"}])
     assert memory.exchange.import_(source).counts["deleted"] == 1
     (gone,) = memory.session("s1").deleted()
     assert (gone.id, gone.facts["why"]) == ("turn-1", "private")
-    assert memory.exchange.import_(source).counts["added"] == 0
     memory.session("s1").restore("turn-1")
-    assert memory.exchange.import_(source).counts["deleted"] == 0
-    assert memory.session("s1").turns()[0].text == "Hello"
+    assert dict(memory.exchange.import_(source).counts) == {"known": 3}
 
 
 def test_jsonl_per_kind(memory: Memory, tmp_path: Path) -> None:
@@ -289,7 +286,6 @@ def test_a_log_that_was_edited_is_a_new_session_and_that_is_said(
     assert memory.exchange.import_(log).notes == [said]
     assert memory.session("kickoff-2").turns()[1].text.startswith("SQLite.")
     assert memory.exchange.import_(log).counts["added"] == 0
-    assert len(memory.session("kickoff").turns()) == 3
 
 
 def test_two_logs_of_one_name(memory: Memory, tmp_path: Path) -> None:
