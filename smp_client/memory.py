@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from .ask import questions
 from .change.whereabouts import missing
 from .disk import journal
-from .disk.place import Place
 from .disk.policy import Published, published
 from .disk.scope import Options, Scope
-from .disk.scopes import ARCHIVE, archived_scope, directory_of, scopes
+from .disk.scopes import ARCHIVE, Place, archived_scope, directory_of, scopes
 from .disk.session_files import METADATA, new_metadata
 from .model import errors, layout
 from .model.layout import GLOBAL

@@ -153,10 +153,12 @@ def _add(
     limit = quota()
     if limit is not None:
         scope.usage.require(scope.name, len(content), limit)
-    for is_last in (False, False, True):
+    tries = 3
+    while True:
+        tries -= 1
         with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
             # A file of another size by now: somebody writes there, and may be between two lines.
-            if is_last or os.fstat(descriptor).st_size == size:
+            if not tries or os.fstat(descriptor).st_size == size:
                 try:
                     write_all(descriptor, content)
                     if scope.options.fsync == "every_write":
@@ -169,7 +171,6 @@ def _add(
                 note_tail(held, tail._replace(last=last), os.fstat(descriptor), size)
                 return values, size
         size = len(read_whole(scope.tree, path))
-    raise AssertionError("the last try writes")
 
 
 def _undo(descriptor: int, size: int, content: bytes) -> None:

@@ -143,14 +143,17 @@ def _files(steps: list[Step]) -> set[str]:
     return {step["file"] for step in steps if "file" in step and "remove" not in step}
 
 
+def _recorded(scope: Scope) -> list[Step]:
+    return [step for name in pending(scope) for step in load(scope, name)]
+
+
 # Questions.
 
 
 def left_behind(scope: Scope, files: Iterable[str]) -> bool:
     """Return whether an intent over one of these files, which are locked, was cut off."""
-    wanted = set(files)
-    found = [load(scope, name) for name in pending(scope)]
-    return any(wanted & _files(one) or any("directory" in step for step in one) for one in found)
+    steps = _recorded(scope)
+    return any("directory" in step for step in steps) or not _files(steps).isdisjoint(files)
 
 
 def read(scope: Scope, file: str) -> bytes:
@@ -172,13 +175,12 @@ def read(scope: Scope, file: str) -> bytes:
 
 def going(scope: Scope) -> set[str]:
     """Return the files that a recorded intent removes, and that are still there."""
-    return {file for name in pending(scope) for file in _removed(load(scope, name))}
+    return _removed(_recorded(scope))
 
 
 def files_of(scope: Scope) -> set[str]:
     """Return the files that a recorded intent has yet to change."""
-    steps = (step for name in pending(scope) for step in load(scope, name))
-    return {step["file"] for step in steps if "file" in step}
+    return {step["file"] for step in _recorded(scope) if "file" in step}
 
 
 def asides(tree: Tree) -> set[str]:

@@ -37,7 +37,7 @@ class Lock:
         self.note: dict[str, Any] = note if isinstance(note, dict) else {}
         self._saved = self.note
 
-    def save(self, holder: dict[str, Any] | None = None) -> None:
+    def save(self, holder: str = "") -> None:
         """Write the note down now. Raise OSError where it cannot be kept, as on a full disk."""
         # Padded with blanks, since a write in place is far cheaper than a new length.
         said = {"holder": holder, "note": self.note} if holder else {"note": self.note}
@@ -70,9 +70,9 @@ class Lock:
 def lock(tree: Tree, scope: str, file: str, timeout_s: float, doing: str) -> Iterator[Lock]:
     """Hold a lock for long: whoever gives up waiting for it reads who holds it, and why."""
     with lock_all(tree, scope, [file], timeout_s, doing) as held:
+        program = f"{sys.argv[0] or 'python'} on {os.uname().nodename}"
         since = datetime.now(UTC).isoformat(timespec="milliseconds")
-        who = {"pid": os.getpid(), "host": os.uname().nodename, "program": sys.argv[0] or "python"}
-        held[file].save({**who, "since": since, "doing": doing})
+        held[file].save(f"pid {os.getpid()} ({program}), {doing} since {since}")
         yield held[file]
 
 
@@ -155,8 +155,4 @@ def _read(descriptor: int) -> tuple[dict[str, Any], int]:
 
 
 def _describe(descriptor: int) -> str:
-    who = _read(descriptor)[0].get("holder")
-    if not isinstance(who, dict):
-        return "another process"
-    program = f"{who.get('program')} on {who.get('host')}"
-    return f"pid {who.get('pid')} ({program}), {who.get('doing')} since {who.get('since')}"
+    return str(_read(descriptor)[0].get("holder") or "another process")

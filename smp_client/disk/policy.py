@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from ..model.errors import Invalid, UnsafePath
+from ..model.errors import Invalid, InvalidQuery, UnsafePath
 from ..model.priority import Policy, Rule
 from ..model.ranking import Weights
 from ..redaction.redact import Redaction
@@ -23,9 +22,8 @@ from .tree import Tree, version_of
 POLICY_FILE = ".smp/policy.json"
 _PARTS = {"version", "decay", "ranking", "redaction"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
-_NAMES_CAP = 100
-_WEIGHT_CAP = 1000.0
-_RATE_CAP = 1_000_000.0  # per day: a half-life of less than a tenth of a second
+_NUMBERS_CAP = 1000
+_MOST = 1_000_000.0  # as a rate: a half-life of less than a tenth of a second
 
 
 def publish(
@@ -62,14 +60,12 @@ class Published:
         return self._sound
 
     def _look(self) -> None:
-        try:
+        version, said = None, None
+        with suppress(OSError):
             # Every write asks this, so only the name is looked at.
             version = version_of(os.lstat(self._path))
-        except OSError:
-            version = None
         if self._version == version:
             return
-        said: Any = None
         with suppress(OSError, UnsafePath, ValueError, RecursionError):  # anybody can write a file
             said = json.loads(self._tree.read(POLICY_FILE)) if version else None
         self._answering, self._redaction = _answering(said), _redaction(said)
@@ -77,32 +73,32 @@ class Published:
         self._version = version
 
 
-_BY_TREE: WeakKeyDictionary[Tree, Published] = WeakKeyDictionary()
-
-
+@lru_cache(maxsize=64)
 def published(tree: Tree) -> Published:
     """Return the one of this tree, so that all who write through it read the file once."""
-    found = _BY_TREE.get(tree)
-    if found is None:
-        found = _BY_TREE[tree] = Published(tree)
-    return found
+    return Published(tree)
 
 
 def _answering(said: Any) -> tuple[Policy, Weights]:
+    """Return decay and ranking, of a file of the right shape: a wrong one keeps nobody from asking.
+
+    Names become a part of every question, so they must be names.
+    """
     try:
         decay, ranking = said["decay"], dict(said["ranking"])
-        rules = dict(Policy().rules)
-        for name, parts in _named(decay["rules"]):
-            caps = {part: _RATE_CAP if part == "rate" else 1.0 for part in parts}
-            rules[name] = Rule(**{part: _number(parts[part], cap) for part, cap in caps.items()})
-        boost_cap, decayed = (_number(decay[name], 1.0) for name in ("boost_cap", "decayed_below"))
-        policy = Policy(rules, _number(decay["age_rate"], _RATE_CAP), boost_cap, decayed)
-        listed = _named(ranking.pop("states"))
-        states = {name: _number(value, _WEIGHT_CAP) for name, value in listed}
-        weights = {name: _number(value, _WEIGHT_CAP) for name, value in ranking.items()}
-        return policy, Weights(states=states, **weights)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Policy(), Weights()  # a wrong one must not keep anybody from asking
+        rules, states = decay["rules"], ranking.pop("states")
+        rates = [decay[name] for name in ("age_rate", "boost_cap", "decayed_below")]
+        numbers = [*rates, *states.values(), *ranking.values()]
+        for rule in rules.values():
+            numbers += rule.values()
+        are_names = all(map(_NAME.fullmatch, (*rules, *states)))
+        if are_names and len(numbers) <= _NUMBERS_CAP and all(map(_is_number, numbers)):
+            given = {name: Rule(**rule) for name, rule in rules.items()}
+            weights = Weights(states=dict(states), **ranking)
+            return Policy({**Policy().rules, **given}, *rates), weights
+    except (LookupError, TypeError, AttributeError, InvalidQuery):
+        pass
+    return Policy(), Weights()
 
 
 def _redaction(said: Any) -> Redaction:
@@ -119,15 +115,6 @@ def _redaction(said: Any) -> Redaction:
     return Redaction()
 
 
-def _named(entries: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Return the entries. A name becomes a part of every question, so it must be one."""
-    if len(entries) > _NAMES_CAP or not all(map(_NAME.fullmatch, entries)):
-        raise ValueError("not names")
-    return entries.items()
-
-
-def _number(value: Any, most: float) -> float:
+def _is_number(value: Any) -> bool:
     # NaN is neither above nor below another number.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise ValueError("not a number in its range")
-    return float(value)
+    return type(value) in (int, float) and 0 <= value <= _MOST

@@ -9,7 +9,7 @@ from datetime import datetime
 from ..model.layout import QUARANTINE
 from ..model.times import render_time
 from ..text.values import Value, render_entries
-from .place import Place
+from .scopes import Place
 from .tree import Tree
 
 _DIRECTORY = ".directory"

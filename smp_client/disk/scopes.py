@@ -1,4 +1,4 @@
-"""The scopes of a root, and which files of each are indexed.
+"""A root, its scopes, and which files of each are indexed.
 
 A session is a scope by its id, and so is `global`. The bundles of a session below `archived/` are
 the scope `archived/{id}`: the archive of the whole session, and the memories that compaction has
@@ -7,21 +7,28 @@ evicted. An archive counts only while the session itself is not in `active/`.
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 
-from ..model.errors import UnsafePath
+from ..model.errors import SessionNotFound, UnsafePath
 from ..model.layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
     GLOBAL,
+    MARKER,
     check_session_id,
+    find_root,
     is_file_id,
     is_session_id,
+    is_tree,
+    sessions_of,
 )
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
-from .place import Place
+from ..text.version import require_known, stated
 from .session_files import METADATA
 from .tree import Tree
 
@@ -32,6 +39,45 @@ _FOLDERS = {STATES: ".yaml", ARTIFACTS: ".md"}  # each file in them is one memor
 FILES = (METADATA, *(kind.file for kind in SESSION_KINDS))  # that are indexed, beside the folders
 _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
 _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
+
+
+class Place:
+    """A root; with none given, the nearest one (see `find_root`). Making it touches no file."""
+
+    def __init__(self, root: str | Path | None = None) -> None:
+        self.root = Path(root).expanduser().absolute() if root is not None else find_root()
+        self.tree = Tree(self.root)
+        self._marked: tuple[int, int] | None = None  # the marker that was looked into
+
+    def require(self) -> None:
+        """Raise where there is no tree: a mistyped name must not make one."""
+        if not is_tree(self.root):
+            below = sessions_of(self.root)
+            raise self._no_memory(below if below and is_tree(below) else None)
+        self.require_known_version()
+
+    def require_room(self) -> None:
+        """Raise in a project, whose sessions have a place of their own below it."""
+        if not is_tree(self.root) and (below := sessions_of(self.root)):
+            raise self._no_memory(below)
+
+    def _no_memory(self, below: Path | None) -> SessionNotFound:
+        make = "Make it with smp init, or name another root."
+        advice = f"Name {below} as the root." if below else make
+        return SessionNotFound(f"There is no memory at {self.root}.", advice=advice)
+
+    def require_known_version(self) -> None:
+        """Raise NewerFormat where the whole tree is of a later version."""
+        with suppress(OSError, UnsafePath):  # which says nothing about its version
+            status = os.lstat(f"{os.fspath(self.root)}/{MARKER}")
+            if self._marked == (status.st_ino, status.st_mtime_ns):
+                return
+            said = None
+            with suppress(ValueError, RecursionError):  # emptied by a crash, say: it is there
+                said = json.loads(self.tree.read(MARKER))
+            version = stated(said.get("version")) if isinstance(said, dict) else 1
+            require_known(version, f"{self.root}/{MARKER}")
+            self._marked = (status.st_ino, status.st_mtime_ns)
 
 
 def scopes(memory: Place) -> list[str]:

@@ -11,7 +11,7 @@ from ..model.layout import FORMAT_VERSION
 from ..model.record import CONTENT_CAP_BYTES, Kind, state_history
 from ..model.times import render_time, time_of
 from ..redaction.redact import FIELD, OFF, Redaction, with_counts
-from ..text.contents import check_tags, new_fields, plain, plain_parts
+from ..text.contents import new_fields, plain_parts
 from ..text.mapping import load_mapping, render_mapping, replace_parts
 from ..text.values import BadYaml, Value, decode, load, render_entries
 from ..text.version import in_present_words, require_known, stated
@@ -26,7 +26,6 @@ def new_metadata(
     context: Mapping[str, Any], last_accessed: datetime | None = None, redaction: Redaction = OFF,
 ) -> bytes:  # fmt: skip
     """Return `metadata.yaml` with every field, in the order a person would look for them."""
-    problems: list[str] = []
     at = render_time(created)
     present = [{"agent_id": agent, "message_count": 0, "last_active": at} for agent in agents]
     storage = {"total_bytes": 0, "quota_bytes": quota_bytes, "utilization_pct": 0.0}
@@ -41,20 +40,9 @@ def new_metadata(
         "participants": {"user_id": user, "agents": present},
     }
     given = {key: value for key, value in context.items() if value is not None}
-    about = plain(given, "context", problems)
-    kinds: Mapping[str, int] = {}
-    if not problems:
-        about, kinds = redaction.redacted_value(about)
-    parts = plain(session, "session", problems)
-    assert isinstance(parts, dict)
-    assert isinstance(about, dict)
-    check_tags(about.get("tags"), problems)
-    if problems:
-        raise Invalid(problems)
-    parts["context"] = about
-    if kinds:
-        parts[FIELD] = dict(kinds)
-    return render_mapping("session", parts)
+    about, kinds = plain_parts(given, redaction, tagged=True)
+    parts = {**plain_parts(session, OFF)[0], "context": about}
+    return render_mapping("session", {**parts, FIELD: dict(kinds)} if kinds else parts)
 
 
 def state_file(agent: str) -> str:
@@ -106,23 +94,14 @@ def render_artifact(
 ) -> bytes:  # fmt: skip
     """Return the file of an artifact: the front matter, then the given text without its secrets."""
     redaction.require_clean_name("an artifact", artifact_id)
-    problems: list[str] = []
     if "version" in fields and stated(fields["version"]) != FORMAT_VERSION:
-        problems.append("'version' of an artifact is given by SMP")
-    given = plain({"id": artifact_id, "timestamp": at, **fields}, "artifact", problems)
-    text = str(plain(content, "content", problems))
-    assert isinstance(given, dict)
-    head: dict[str, Value] = {"version": FORMAT_VERSION, **given}
-    if not problems:
-        head, kinds = redaction.redacted_value(head)
-        text, kinds_in_text = redaction.redacted_text(text)
-        kinds += kinds_in_text
-        head = with_counts(head, head.get(FIELD), kinds) if kinds else head
-    check_tags(head.get("tags"), problems)
-    if not problems and (size := len(text.encode())) > CONTENT_CAP_BYTES:
-        problems.append(f"an artifact may hold {CONTENT_CAP_BYTES:,} bytes, not {size:,}")
-    if problems:
-        raise Invalid(problems)
+        raise Invalid(["'version' of an artifact is given by SMP"])
+    given = {"version": FORMAT_VERSION, "id": artifact_id, "timestamp": at, **fields}
+    head, kinds = plain_parts({**given, "content": content}, redaction, tagged=True)
+    text = str(head.pop("content"))
+    if (size := len(text.encode())) > CONTENT_CAP_BYTES:
+        raise Invalid([f"an artifact may hold {CONTENT_CAP_BYTES:,} bytes, not {size:,}"])
+    head = with_counts(head, head.get(FIELD), kinds) if kinds else head
     lines = "".join(f"{line}\n" for line in render_entries(head, 0))
     return f"---\n{lines}---\n{text}".encode()
 

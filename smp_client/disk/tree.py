@@ -273,11 +273,12 @@ class Tree:
     def rename_beside(self, source: str, target: str) -> str:
         """Rename to this name or, where that is taken, to one like it. Return the name."""
         stem, dot, ending = target.rpartition(".")
-        for name in (target, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 1000))):
-            with suppress(FileExistsError):
-                self.rename_new(source, name)
-                return name
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        try:
+            self.rename_new(source, target)
+        except FileExistsError:
+            target = f"{stem}-{os.urandom(4).hex()}{dot}{ending}"
+            self.rename_new(source, target)
+        return target
 
     def exchange(self, one: str, other: str) -> None:
         """Swap two names in one step, so that no moment is without either file."""
@@ -364,7 +365,6 @@ class Directories(threading.local):
         return descriptor
 
     def reach_parent(self, name: str) -> tuple[int, str]:
-        """Return a descriptor of the directory that the name is in, and its last part."""
         above, last = _split(name)
         return self.reach(above), last
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from ..disk.inboxes import rejected, waiting
 from ..disk.locks import holder
-from ..disk.place import Place
 from ..disk.policy import POLICY_FILE, published
 from ..disk.quarantine import quarantined
+from ..disk.scopes import Place
 from ..model.errors import SMPError
 from ..model.layout import (
     ACTIVE,

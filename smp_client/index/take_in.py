@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..disk.place import Place
 from ..disk.scopes import (
     ARCHIVE,
     FILES,
     STATES,
+    Place,
     counts,
     directory_of,
     files_of,

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
 from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
-from ..disk.place import Place
 from ..disk.quarantine import quarantined
-from ..disk.scopes import directory_of, files_of, is_archived, scopes, unnameable
+from ..disk.scopes import Place, directory_of, files_of, is_archived, scopes, unnameable
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import DEEPEST, is_left_alone
 from ..index.status import SILENT_AFTER_S

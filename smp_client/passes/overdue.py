@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..model.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from ..disk.place import Place
+    from ..disk.scopes import Place
 
 FILE = ".smp/overdue.json"
 WAIT_S = 6 * 86_400.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -84,7 +85,7 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
             shown = _shown(body[part])
             problems.append(f"{part!r} must be one of {', '.join(choices)}, not {shown}")
     check_tags(body.get("tags"), problems)
-    size = _size(dict(body))
+    size = size_of(dict(body))
     if size > CONTENT_CAP_BYTES:
         problems.append(f"a {kind.type} may hold {CONTENT_CAP_BYTES:,} bytes of text, not {size:,}")
     if kind is not TURN:
@@ -111,11 +112,13 @@ def check_tags(tags: Value, problems: list[str]) -> None:
 
 
 def plain_parts(
-    parts: Mapping[str, Any], redaction: Redaction
+    parts: Mapping[str, Any], redaction: Redaction, *, tagged: bool = False
 ) -> tuple[dict[str, Value], dict[str, int]]:
     """Return parts of a mapping as they are stored, and the number of secrets of each kind."""
     problems: list[str] = []
     fields = plain_fields(parts, problems)
+    if tagged:
+        check_tags(fields.get("tags"), problems)
     if problems:
         raise Invalid(problems)
     return redaction.redacted_value(fields)
@@ -141,8 +144,8 @@ def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, (int, float)):
-        if not abs(value) < 10**299:
-            problems.append(f"{where!r} is too large a number, or none")
+        if not abs(value) < (math.inf if isinstance(value, float) else 10**299):
+            problems.append(f"{where!r} is a number that is none, or too large")
             return None
         # An enumeration or a NumPy number is shown in words of its own: store the bare number.
         return float(value) if isinstance(value, float) else int(value)
@@ -200,10 +203,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-def _size(value: Value) -> int:
+def size_of(value: Value) -> int:
     """Return the bytes of all texts in a value, keys among them."""
     if isinstance(value, str):
         return len(value.encode("utf-8", "surrogatepass"))
     if isinstance(value, dict):
-        return sum(map(_size, value)) + sum(map(_size, value.values()))
-    return sum(map(_size, value)) if isinstance(value, list) else 0
+        return sum(map(size_of, value)) + sum(map(size_of, value.values()))
+    return sum(map(size_of, value)) if isinstance(value, list) else 0

@@ -149,8 +149,8 @@ class Conversation:
 
 def render_turn(turn: Mapping[str, Value]) -> bytes:
     lines = [f"## Turn {turn['turn']}"]
-    if "timestamp" in turn:
-        lines[0] += " - " + same_time(str(turn["timestamp"])).replace("T", " ").removesuffix("Z")
+    if isinstance(stamp := turn.get("timestamp"), str):
+        lines[0] += " - " + same_time(stamp).replace("T", " ").removesuffix("Z")
     further = {key: value for key, value in turn.items() if key not in _ELSEWHERE}
     for key, (name, kind) in _LINES.items():
         if isinstance(further.get(key), kind):

@@ -137,7 +137,6 @@ WRONG_POLICIES = {
     "no number": said(ranking={"text": float("nan")}),
     "a number of 5,000 digits": said().replace("0.01", "9" * 5_000),
     "a text": said({"boost_cap": "0.2"}),
-    "a base above 1": said({"rules": {"decision": {**RULE, "base": 2}}}),
     "another part of a rule": said({"rules": {"decision": {**RULE, "other": 1}}}),
     "a quote in a rule's name": said({"rules": {"z', 1,1,1,1,1,1), ('', 'decision": RULE}}),
     "half a pair in a state": said(ranking={"states": {"\ud800": 1}}),

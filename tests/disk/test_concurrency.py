@@ -3,7 +3,6 @@ twice."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -78,35 +77,6 @@ def test_threads_that_share_a_session_lose_nothing(session: Session) -> None:
     assert_complete(session, names, 40)
 
 
-def test_children_may_go_on_with_the_session_of_their_parent(
-    session: Session, memory: Memory
-) -> None:
-    """A Session object works on both sides of a fork, at the same time."""
-    program = """
-import os, sys
-from smp_client import Memory
-sys.path.insert(0, sys.argv[2])
-from test_concurrency import add_mixed
-session = Memory(sys.argv[1]).session("s1")
-add_mixed(session, "before", 20)
-children = []
-for number in range(4):
-    child = os.fork()
-    if not child:
-        try:
-            add_mixed(session, f"child-{number}", 20)
-        except BaseException as error:
-            os.write(2, repr(error).encode())
-            os._exit(1)
-        os._exit(0)
-    children.append(child)
-add_mixed(session, "parent", 20)
-sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
-"""
-    run_together(memory, (program, HERE))
-    assert_complete(session, ["before", "parent", *(f"child-{number}" for number in range(4))], 20)
-
-
 def test_a_child_forked_during_a_write_does_not_keep_the_lock(
     session: Session, memory: Memory
 ) -> None:
@@ -159,18 +129,3 @@ for number in range(15):
     decisions = [record.id for record in session.records("decision")]
     assert len(findings) == len(set(findings)) == 2 * 30 + 2 * 15
     assert len(decisions) == len(set(decisions)) == 2 * 15 + 2 * 15
-
-
-def test_writers_of_one_state_keep_every_part(session: Session, memory: Memory) -> None:
-    """Processes that save parts of one agent's state at once lose no part."""
-    program = """
-import sys
-from smp_client import Memory
-session = Memory(sys.argv[1]).session("s1")
-for number in range(10):
-    session.save_agent_state("veritas", {f"{sys.argv[2]}-{number}": True})
-"""
-    names = ("one", "two", "three")
-    run_together(memory, *((program, name) for name in names))
-    parts = {part for part in session.agent_state("veritas") if re.fullmatch(r"\w+-\d+", part)}
-    assert parts == {f"{name}-{number}" for name in names for number in range(10)}

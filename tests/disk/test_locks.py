@@ -19,7 +19,7 @@ import pytest
 
 from smp_client import LockTimeout, Memory, Session, UnsafePath
 from smp_client.disk import locks
-from smp_client.disk.locks import NO_PATIENCE, lock, lock_all
+from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.model.layout import lock_rank
 from smp_client.model.record import SESSION_KINDS
 
@@ -104,10 +104,10 @@ def test_a_waiter_goes_on_when_the_holder_releases(session: Session, memory: Mem
     assert done == ["FIND-001"]
 
 
-def test_locks_are_taken_in_that_order_whatever_order_is_asked_for(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+def test_locks_are_taken_in_one_order(
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`lock_all` and a transaction's commit take the locks of their files in ascending order."""
+    """A transaction's commit takes the locks of its files in ascending order."""
     taken: list[str] = []
     acquire = locks._acquire
 
@@ -116,8 +116,6 @@ def test_locks_are_taken_in_that_order_whatever_order_is_asked_for(
         return acquire(tree, scope, file, *rest)
 
     monkeypatch.setattr(locks, "_acquire", noted)
-    with lock_all(memory.tree, "s1", reversed(FILES), NO_PATIENCE, "testing"):
-        assert taken == sorted(FILES, key=lock_rank)
     with session.transaction() as tx:
         tx.save_artifact("report-1", "text")
         tx.save_agent_state("veritas", {"a": 1})
@@ -234,28 +232,3 @@ def test_asking_who_has_a_file_open_survives_being_interrupted(tmp_path: Path) -
 
 
 # Has the file to itself until somebody wants to open it.
-LEASE = """
-import fcntl, os, signal, sys
-descriptor = os.open(sys.argv[1], os.O_RDWR)
-signal.signal(signal.SIGURG, lambda *_: fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK))
-fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-print("held", flush=True)
-while True:
-    signal.pause()
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="leases are of Linux")
-def test_a_file_that_another_process_holds_for_a_moment_is_waited_for(
-    session: Session, memory: Memory
-) -> None:
-    path = memory.root / "active/s1/decisions.yaml"
-    program = [sys.executable, "-c", LEASE, str(path)]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        try:
-            assert memory.tree.read("active/s1/decisions.yaml") == path.read_bytes()
-        finally:
-            other.kill()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -164,39 +162,3 @@ def test_a_limit_that_makes_no_sense_is_that_of_the_client(
     path = memory.root / "active/s1/metadata.yaml"
     path.write_text(path.read_text().replace("quota_bytes: 10485760", f"quota_bytes: {nonsense}"))
     assert Memory(memory.root, quota_bytes=12_345).session("s1").quota_bytes() == 12_345
-
-
-def test_many_processes_fill_a_session_together(session: Session, memory: Memory) -> None:
-    """8 processes that add, change and save until they are refused leave it full. Each counts the
-    others once a second, and all when it would be full, so they hardly pass the limit."""
-    program = """
-import sys
-from smp_client import Memory, QuotaExceeded
-session = Memory(sys.argv[1]).session("s1")
-name = sys.argv[2]
-own = session.record_decision("mine", made_by=name).id
-steps = [
-    lambda n: session.record_finding("x" * 300, discovered_by=name),
-    lambda n: session.add_turn(name, "x" * 300),
-    lambda n: session.update(own, rationale="x" * 40 * n),
-    lambda n: session.save_artifact(name, "x" * 50 * n),
-]
-refused = 0
-for number in range(2000):
-    try:
-        steps[number % 4](number)
-    except QuotaExceeded:
-        refused += 1
-        if refused > 4: break
-else:
-    sys.exit("never refused")
-"""
-    quota = 150_000
-    limit_to(memory, quota)
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(memory.root), f"w{number}"])
-        for number in range(8)
-    ]
-    assert [process.wait(timeout=60) for process in processes] == [0] * 8
-    assert quota - 8_000 < walked(memory) < 2 * quota
-    assert session.problems() == []

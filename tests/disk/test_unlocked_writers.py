@@ -209,18 +209,6 @@ def test_an_append_that_is_half_written_when_we_replace_the_file_stays_in_one_pi
     assert record in findings_file(memory).read_bytes()
 
 
-def test_an_append_that_stands_in_the_file_already_is_not_taken_for_done(
-    session: Session, memory: Memory
-) -> None:
-    """A line that came late is added even where the new file has the same line."""
-    session.save_artifact("report-1", "checked\n")
-    with kept_open(memory.root / "active/s1/artifacts/report-1.md") as write:
-        session.save_artifact("report-1", "more\nchecked\n")
-        write(b"checked\n")
-    assert none_is_left(memory)
-    assert session.artifact("report-1").text == "more\nchecked\nchecked\n"
-
-
 @contextmanager
 def kept_open(path: Path) -> Iterator[Callable[[bytes], None]]:
     """Another process that has the file open for appending inside the block; call it to make it

@@ -219,7 +219,7 @@ def test_bad_lines_are_reported_with_file_line_and_reason(memory: Memory, tmp_pa
     (tmp_path / "s1.jsonl").write_bytes(content)
     done = memory.exchange.import_(tmp_path / "s1.jsonl")
     assert done.counts["added"] == 4
-    words = {**dict(zip(range(5, 12), bad.values(), strict=True)), 12: "UTF-8", 14: "cut off"}
+    words = {**dict(zip(range(5, 12), bad.values(), strict=True)), 12: "utf-8", 14: "cut off"}
     for (number, word), problem in zip(words.items(), done.problems, strict=True):
         assert problem.startswith(f"s1.jsonl, line {number}: ")
         assert word in problem

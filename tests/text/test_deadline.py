@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, running, wait_until
 from derived_rows import contents
 
-from smp_client import Memory, TookTooLong
-from smp_client.disk.locks import NO_PATIENCE, lock
+from smp_client import Memory
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
-from smp_client.model.deadline import deadline, interruptible, step
+from smp_client.model.deadline import interruptible
 from smp_client.model.record import Kind
 from smp_daemon.worker import Stopping
-
-
-def test_work_is_given_up_when_its_time_is_over() -> None:
-    """Also inside another deadline, which goes on to hold afterwards."""
-    with deadline(1000):
-        with pytest.raises(TookTooLong), deadline(0):
-            burn()
-            step()
-        step()
-
-
-def burn() -> None:
-    began = time.thread_time()
-    while time.thread_time() <= began:
-        pass
 
 
 def test_whoever_runs_the_work_is_asked_at_every_step_and_can_end_it(memory: Memory) -> None:
@@ -55,26 +36,6 @@ def test_whoever_runs_the_work_is_asked_at_every_step_and_can_end_it(memory: Mem
     assert len(asked) == 6
     assert contents(index) == before
     index.close()
-
-
-def test_a_daemon_is_stopped_while_many_drops_wait_for_a_lock(
-    memory: Memory, tmp_path: Path
-) -> None:
-    """Each drop waits a moment for the lock.
-
-    (Seen to fail where all of them were tried before anybody asked.)
-    """
-    session = memory.create_session(id="s1")
-    for number in range(200):
-        (memory.root / f"active/s1/inbox/{number}.yaml").write_text(
-            f"type: decision\ndecision: Number {number}\nby: a\n"
-        )
-    with lock(memory.tree, "s1", "decisions.yaml", NO_PATIENCE, "thinking"):
-        daemon = Daemon([memory.root], tmp_path / "log")
-        wait_until(lambda: (memory.root / ".smp/status.json").exists(), "its heart beats")
-        assert daemon.stop() == 0
-    with running(memory.root, log=tmp_path / "next"):
-        wait_until(lambda: len(session.records("decision")) == 200, "all drops are taken in")
 
 
 def test_a_file_that_takes_too_long_costs_only_itself(

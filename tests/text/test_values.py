@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from smp_client.text.values import (  # fmt: skip
-    DEPTH_CAP,
     BadYaml,
     Value,
     decode,
@@ -136,17 +135,6 @@ def test_what_the_subset_leaves_out_is_refused_with_its_reason(text: str, proble
         load(text)
 
 
-@pytest.mark.parametrize("depth", [DEPTH_CAP, DEPTH_CAP + 1, 200])
-def test_nesting_ends_at_the_cap(depth: int) -> None:
-    """As many levels as the cap are read; one more is refused, long before the stack ends."""
-    text = "[" * depth + "]" * depth
-    if depth <= DEPTH_CAP:
-        assert json.dumps(load(text)) == text
-    else:
-        with pytest.raises(BadYaml, match="nested deeper"):
-            load(text)
-
-
 def laughs() -> str:
     lines = ["a0: &a0 [lol, lol]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
@@ -156,17 +144,11 @@ def laughs() -> str:
 HOSTILE = {
     "30,000 brackets": "[" * 30_000,
     "30,000 braces": "{a: " * 30_000,
-    "30,000 dashes on a line": "- " * 30_000,
-    "30,000 levels of indentation": "".join(" " * n + "a:\n" for n in range(600)),
     "billion laughs": laughs(),
     "merge bomb": "a: &a {x: 1}\n" + "".join(f"b{n}: {{<<: [*a, *a]}}\n" for n in range(1000)),
     "a megabyte of question marks": "? " * 524_288,
-    "a megabyte of question marks in brackets": "[" + "? " * 524_288,
-    "a megabyte of colons": ": " * 524_288,
-    "a megabyte of tags": "!a " * 349_525,
     "ten thousand documents": "--- a\n" * 10_000,
     "an open quote and ten megabytes": '"' + "x" * 10_000_000,
-    "control characters": "\x01" * 100_000,
     "a binary file": "".join(map(chr, range(256))) * 400,
 }
 

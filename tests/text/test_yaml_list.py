@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_values import HOSTILE, canonical
+from test_values import canonical
 
 from smp_client import Memory, NewerFormat, Session
 from smp_client.model.record import DECISION
@@ -72,15 +72,6 @@ decisions: [
 ]
 # keep 4
 """,
-    "json": """\
-{
-  "version": 1,
-  "decisions": [
-    {"id": "DEC-001", "made_by": "ann", "decision": "Use OAuth", "tags": ["a", "b"]},
-    {"id": "DEC-002", "made_by": "bob", "decision": "Line one\\nline two\\n", "n": 3}
-  ]
-}
-""",
     "list in the middle": """\
 version: 1
 decisions:
@@ -102,40 +93,6 @@ notes:
   - a, ] b
 last: "x" # keep 3
 """,
-    "out of order": """\
-version: 1
-decisions:
-  - n: 3
-    decision: "Line one
-
-      line two
-
-      "
-    made_by: bob
-    id: DEC-002
-  # keep 1
-  - tags: [a,
-      b]
-    decision: Use
-      OAuth
-    made_by: 'ann'
-    id: DEC-001
-""",
-    "quoted keys": """\
-'version': 1
-"decisions":
-  - "id": "DEC-001"
-    'made_by': ann
-    "decision": Use OAuth
-    "tags" : [a, b]
-  - 'id': 'DEC-002' # keep 1
-    made_by: bob
-    ? decision
-    : |
-      Line one
-      line two
-    n: 3
-""",
     "bare list": """\
 # keep 1
 - id: DEC-001
@@ -152,7 +109,7 @@ decisions:
 
 
 # Not plain: the list is in flow style, bare, or not the last key.
-ODD = ("flow list", "json", "bare", "list in the middle")
+ODD = ("flow list", "bare", "list in the middle")
 
 
 def variants() -> dict[str, bytes]:
@@ -170,10 +127,6 @@ def variants() -> dict[str, bytes]:
 
 CONTENTS = variants()
 styles = pytest.mark.parametrize("style", CONTENTS)
-
-
-def expected(style: str) -> list[dict[str, Value]]:
-    return [TWO, ONE] if style.startswith("out of order") else [ONE, TWO]
 
 
 def write(session: Session, content: bytes) -> Path:
@@ -203,7 +156,7 @@ def test_every_style_is_read_and_a_plain_one_has_spans(style: str) -> None:
     """
     content = CONTENTS[style]
     found = parse(content, "decisions")
-    assert [record.value for record in found.records] == expected(style)
+    assert [record.value for record in found.records] == [ONE, TWO]
     assert found.bad == []
     assert found.plain == is_plain(DECISION.file, content) == (not style.startswith(ODD))
     for memory_id in ("DEC-001", "DEC-002", "DEC-999"):
@@ -220,59 +173,14 @@ def test_an_append_keeps_every_byte_or_renders_the_file_plain(style: str, sessio
     path, is_odd = write(session, before := CONTENTS[style]), style.startswith(ODD)
     new = session.record_decision("New: one", made_by="carl")
     assert new.id == "DEC-003"
-    assert data(session) == [*expected(style), new.data]
+    assert data(session) == [ONE, TWO, new.data]
     after = path.read_bytes()
     assert after.startswith(before) != is_odd
     assert quarantined(session) == ([before] if is_odd else [])
     again = session.record_decision("And another", made_by="carl")
-    assert data(session) == [*expected(style), new.data, again.data]
+    assert data(session) == [ONE, TWO, new.data, again.data]
     assert path.read_bytes().startswith(after)
     assert session.problems() == []
-
-
-@styles
-@pytest.mark.parametrize("memory_id", ["DEC-001", "DEC-002"])
-def test_an_update_leaves_all_other_bytes_alone(
-    style: str, memory_id: str, session: Session
-) -> None:
-    """Outside the lines of the changed record a plain file is as it was; so are its comments."""
-    path = write(session, before := CONTENTS[style])
-    found = parse(before, "decisions")
-    span = found.find(memory_id)
-    assert span is not None
-    session.update(memory_id, rationale="because: of it")
-    after = path.read_bytes()
-    if found.plain:
-        assert after.startswith(before[: span.start])
-        assert after.endswith(before[span.end :])
-        own = FORM.own_end(before[span.start : span.end], span.value)
-        assert before[span.start + own : span.end].rstrip(b"\n") in after
-    assert session.get(memory_id).data["rationale"] == "because: of it"
-    others = [record for record in data(session) if record["id"] != memory_id]
-    assert others == [record for record in expected(style) if record["id"] != memory_id]
-    assert session.problems() == []
-
-
-@styles
-@pytest.mark.parametrize("removed", [["DEC-001"], ["DEC-001", "DEC-002"]])
-def test_a_removal_takes_out_the_lines_of_the_record_and_notes_the_number(
-    style: str, removed: list[str]
-) -> None:
-    """All other bytes stay, the number is never given again, and doing it twice changes nothing."""
-    before = CONTENTS[style]
-    was = parse(before, "decisions")
-    gone = [record for record in was.records if record.value["id"] in removed]
-    edits = [Edit(str(record.value["id"]), hash_of(record.value), None) for record in gone]
-    after = edited(DECISION, before, edits, 2).content
-    found = parse(after, "decisions")
-    left = [record for record in expected(style) if record["id"] not in removed]
-    assert [record.value for record in found.records] == left
-    assert (found.bad, FORM.highest(found, after)) == ([], 2)
-    if was.plain:
-        kept = [before[one.start : one.end] for one in was.records if one not in gone]
-        head = before[: was.records[0].start]
-        assert after.replace(b"last_id: 2\n", b"") == head + b"".join(kept)
-    assert edited(DECISION, after, edits, 2) == (after, [])
 
 
 @pytest.mark.parametrize(
@@ -322,28 +230,19 @@ def test_a_copy_of_another_style_holds_no_secret_and_goes_with_a_purge(session: 
 
 BAD = {
     "unclosed quote": b'  - id: DEC-002\n    decision: "never closed\n',
-    "unclosed bracket": b"  - id: DEC-002\n    tags: [a, b\n",
     "duplicate key": b"  - id: DEC-002\n    decision: a\n    decision: b\n",
     "alias": b"  - id: DEC-002\n    decision: *other\n",
-    "anchor": b"  - id: DEC-002\n    decision: &other a\n",
-    "tag": b"  - id: DEC-002\n    decision: !!binary aGk=\n",
-    "merge key": b"  - id: DEC-002\n    <<: {a: b}\n",
-    "nested 100 deep": b"  - id: DEC-002\n    deep: " + b"[" * 100 + b"]" * 100 + b"\n",
     "nested 30,000 deep": b"  - id: DEC-002\n    deep: " + b"[" * 30_000 + b"\n",
     "not UTF-8": b"  - id: DEC-002\n    decision: caf\xe9\n",
     "tab indentation": b"  - id: DEC-002\n\tdecision: a\n",
-    "control character": b"  - id: DEC-002\n    decision: a\x01b\n",
     "wrong indentation": b"  - id: DEC-002\n    decision: a\n   made_by: b\n",
-    "two colons": b"  - id: DEC-002\n    decision: this: that\n",
     "conflict markers": b"<<<<<<< HEAD\n  - id: DEC-002\n=======\n    decision: a\n>>>>>>> other\n",
-    "a NUL": b"  - id: DEC-002\n    decision: a\x00b\n",
 }
-bad_ones = pytest.mark.parametrize("name", BAD)
 FIRST = b"  - id: DEC-001\n    made_by: ann\n    decision: first\n"
 LAST = b"  - id: DEC-003\n    made_by: ann\n    decision: last\n"
 
 
-@bad_ones
+@pytest.mark.parametrize("name", BAD)
 def test_a_bad_record_hides_no_neighbour_and_stays(name: str, session: Session) -> None:
     """problems() names the file and a line of it; the next append keeps every byte."""
     content = b"version: 1\ndecisions:\n" + FIRST + BAD[name] + LAST
@@ -372,37 +271,12 @@ def test_a_record_in_another_indentation_does_not_hide_the_one_before(session: S
     assert foreign in path.read_bytes()
 
 
-def test_a_field_added_by_hand_to_the_last_record_belongs_to_it(session: Session) -> None:
-    first = session.record_decision("ours", made_by="ann")
-    path = session.scope.tree.root / session.scope.directory / "decisions.yaml"
-    with path.open("ab") as file:
-        file.write(b"    mood: happy")
-    second = session.record_decision("next", made_by="ann")
-    assert data(session) == [{**first.data, "mood": "happy"}, second.data]
-    assert quarantined(session) == []
-
-
 @pytest.mark.parametrize("memory_id", ["DEC-" + "9" * 5000, "DEC-²", "DEC-x", "other"])
 @pytest.mark.parametrize("last_id", ["9" * 250, "-5", "true", "[]", "1.5"])
 def test_odd_ids_do_not_stop_the_numbering(memory_id: str, last_id: str, session: Session) -> None:
     record = f"  - id: {memory_id}\n    decision: x\n  - id: DEC-004\n"
     write(session, f"last_id: {last_id}\ndecisions:\n{record}".encode())
     assert session.record_decision("next", made_by="ann").id == "DEC-005"
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_bad_and_nothing_more(name: str, session: Session) -> None:
-    """As the whole file, as the head and as a record: reading gives problems, and adding adds."""
-    hostile = HOSTILE[name].encode("utf-8", "replace")
-    first = b"decisions:\n  - id: DEC-001\n"
-    for content in (hostile, hostile + b"\n" + first, first + b"    x: " + hostile + b"\n"):
-        path = write(session, content)
-        session.records("decision")
-        assert session.problems()
-        if len(content) < 5_000_000:
-            new = session.record_decision("next", made_by="ann")
-            assert data(session)[-1] == new.data
-            assert hostile in b"".join([path.read_bytes(), *quarantined(session)])
 
 
 PIECES = (
@@ -474,7 +348,10 @@ def test_a_file_rendered_plain_is_plain_and_says_the_same(content: bytes) -> Non
 def test_an_edit_of_any_file_touches_one_record_and_no_other(
     content: bytes, memory_id: str, is_removal: bool
 ) -> None:
-    """A new record hides none; a changed or removed one leaves the others and the bad bytes."""
+    """A new record hides none; a changed or removed one leaves all other bytes of a plain file.
+
+    The number of a removed one is never given again, and doing it twice changes nothing.
+    """
     content += b"" if memory_id else b"\n"
     try:
         found = FORM.parse(content)
@@ -497,3 +374,9 @@ def test_an_edit_of_any_file_touches_one_record_and_no_other(
     assert values(parse(after, "decisions")) == wanted
     if found.plain:
         assert all(content[bad.start : bad.end].strip() in after for bad in found.bad)
+    if meant is not None and is_removal:
+        assert FORM.highest(parse(after, "decisions"), after) >= 7
+        assert edited(DECISION, after, [edit], 7) == (after, [])
+    elif meant is not None and is_plain(DECISION.file, content):
+        assert after.startswith(content[: meant.start].rstrip(b"\r\n"))
+        assert after.endswith(content[meant.end :])
