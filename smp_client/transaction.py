@@ -18,8 +18,7 @@ from .disk.session_files import (
 from .model.errors import Conflict, TransactionEnded
 from .model.record import Kind, Record, as_record, split_name
 from .text.contents import changed_fields, new_fields
-from .text.fingerprint import hash_of, hash_of_bytes
-from .text.values import Value
+from .text.values import Value, hash_of, hash_of_bytes
 from .writer import Time, Writer
 
 if TYPE_CHECKING:

@@ -25,9 +25,8 @@ from ..model.errors import Conflict, StorageFailed, TransactionPending
 from ..model.record import TURN, Kind, kind_of_file
 from ..text.document import INDENT
 from ..text.edits import FEW, Edit, Spans, edited, located, replaced, spans, value_of
-from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.format import format_of
-from ..text.values import Value
+from ..text.values import Value, hash_of, hash_of_bytes
 from .digest import digest
 from .holdings import is_record_file, type_of_file
 
@@ -178,7 +177,7 @@ class _Work:
         last = max([known, *(int(number) for number in numbers if number.isdecimal())])
         tail = tail._replace(last=last)
         is_certain = reserved is not None and reserved.is_held_by(held)
-        if len(added) == len(changes) and is_certain and tail.opening is not None:
+        if len(added) == len(changes) and is_certain:
             new = tail.opening
             for value in added.values():
                 new += format_of(kind).render(value, tail.indent)
@@ -193,8 +192,9 @@ class _Work:
         steps = [list(edit) for edit in edits]
         self._steps.append({"file": file, "edit": steps, "last": last})
         self._ready[file] = (content, after)
-        # A record that comes in may have a higher number, as bytes that came behind the tail may.
-        is_known = len(content) == tail.size and all(change.old is not None for change in changes)
+        # A record that comes back may have a higher number, as bytes behind the tail may.
+        is_known = all(one.old is not None or one.id in added for one in changes)
+        is_known = is_known and len(content) == tail.size
         is_open = tail.opening or not after.endswith(b"\n\n" if kind is TURN else b"\n")
         self._tails[file] = tail, len(after) if is_known and not is_open else -1
         self.growth += len(after) - len(content)

@@ -28,9 +28,8 @@ from ..model.record import (
     kind_of_file,
 )
 from ..text.edits import Span, located, spans, value_of
-from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.mapping import load_mapping
-from ..text.values import Value
+from ..text.values import Value, hash_of, hash_of_bytes
 
 if TYPE_CHECKING:
     from ..memory import Memory

@@ -24,7 +24,7 @@ from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.contents import plain_fields
 from ..text.edits import spans
-from ..text.fingerprint import hash_of, summary_hash
+from ..text.values import hash_of, summary_hash
 from .change import Change, Draft, Request, apply, replanned
 from .holdings import Holding, Place, holdings, is_in_use, names, place_of
 from .select import Selection, agent_of, chosen, several

@@ -52,16 +52,11 @@ def note(
 @contextmanager
 def noted(
     tree: Tree, action: str, *, clock: Callable[[], datetime], by: str, **facts: Any
-) -> Iterator[Callable[[int], None]]:
-    """Append a line before the action in the block, and another where it fails.
-
-    Yield a function that appends the count, where nobody could know it before.
-    """
+) -> Iterator[None]:
+    """Append a line before the action in the block, and another where it fails."""
     note(tree, action, at=clock(), by=by, **facts)
     try:
-        yield lambda count: note(
-            tree, action, at=clock(), by=by, **{**facts, "count": count, "done": True}
-        )
+        yield
     except BaseException as error:
         note(tree, action, at=clock(), by=by, **facts, failed=type(error).__name__)
         raise

@@ -51,7 +51,7 @@ class Item:
     id: str  # empty for a file that is no memory itself
     type: str
     timestamp: str | None
-    hash: str  # see fingerprint.py
+    hash: str  # see text/values.py
     sha256: str  # of its bytes
     behind: str | None = None  # the id of the record before it
     start: int | None = None  # its place among the spans of its file; None for a whole file

@@ -21,9 +21,8 @@ from ..model.errors import LockTimeout, UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, TEMPORARY
 from ..model.record import kind_of_file
 from ..text.edits import Edit, edited
-from ..text.fingerprint import hash_of_bytes
 from ..text.format import format_of
-from ..text.values import BadYaml
+from ..text.values import BadYaml, hash_of_bytes
 from ..text.version import require_known, stated
 from .locks import NO_PATIENCE, lock, lock_all
 from .quarantine import quarantine_bytes

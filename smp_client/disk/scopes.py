@@ -83,13 +83,8 @@ class Place:
 def scopes(memory: Place) -> list[str]:
     """Return every scope of a root: `global`, then the sessions, then the archived sessions."""
     sessions = filter(is_session_id, memory.tree.list_known(ACTIVE, directories=True))
-    return [GLOBAL, *sessions, *archived_scopes(memory)]
-
-
-def archived_scopes(memory: Place) -> list[str]:
-    """Return the scope of every session that is archived, or has evicted memories."""
-    names = (archived_scope(name) for name in _list(memory, ARCHIVED) if is_session_id(name))
-    return [scope for scope in names if files_of(memory, scope)]
+    packed = (archived_scope(name) for name in _list(memory, ARCHIVED) if is_session_id(name))
+    return [GLOBAL, *sessions, *(scope for scope in packed if files_of(memory, scope))]
 
 
 def has_evicted(tree: Tree, session_id: str) -> bool:

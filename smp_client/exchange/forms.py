@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
-from ..text.fingerprint import json_of
-from ..text.values import BadYaml, decode, load, render_entries
+from ..text.values import BadYaml, decode, json_of, load, render_entries
 from .entry import HEADER, VERSION, Entry, Read, kind_for
 
 FORMATS = ("yaml", "json", "jsonl", "markdown")

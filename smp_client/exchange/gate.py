@@ -120,9 +120,11 @@ class Exchange:
         else:
             memory.create()
             facts: dict[str, Any] = {"by": request.by, "count": None, "format": name}
-            with audit.noted(memory.tree, "import", clock=memory.options.clock, **facts) as tell:
+            clock = memory.options.clock
+            with audit.noted(memory.tree, "import", clock=clock, **facts):
                 outcome = intake.take(given)
-                tell(outcome.counts["added"])
+            facts |= {"count": outcome.counts["added"], "done": True}
+            audit.note(memory.tree, "import", at=clock(), **facts)
         outcome.notes += notes
         return outcome
 

@@ -36,10 +36,9 @@ from ..model.record import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
 from ..model.times import microseconds, render_time, time_of
 from ..redaction.redact import harmless
 from ..text.document import Located, RecordList
-from ..text.fingerprint import hash_of_bytes, stored
 from ..text.format import format_of
 from ..text.mapping import load_mapping
-from ..text.values import Value
+from ..text.values import Value, hash_of_bytes, stored
 from . import archive
 from .database import Entry, FileState, Index
 from .validity import endings, own_mark, project_of, subject

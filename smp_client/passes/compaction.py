@@ -38,8 +38,8 @@ from ..model.priority import PINNED, is_resolved
 from ..model.record import DECISION, FINDING, STATE_HISTORY, TURN, is_memory_id, type_of
 from ..model.times import EPOCH, render_time, time_at, time_of
 from ..text.edits import value_of
-from ..text.fingerprint import summary_hash
 from ..text.markdown import render_turn
+from ..text.values import summary_hash
 from .summarise import SHARE, references, summary
 
 if TYPE_CHECKING:

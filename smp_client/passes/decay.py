@@ -30,10 +30,9 @@ from ..model.priority import Policy, Rule
 from ..model.record import TURN, kind_of_file
 from ..model.times import render_time, time_at, time_of
 from ..text.edits import FEW, Span, Spans, located, spans
-from ..text.fingerprint import hash_of_bytes
 from ..text.format import format_of
 from ..text.mapping import load_mapping, replace_parts
-from ..text.values import Value, render_flow
+from ..text.values import Value, hash_of_bytes, render_flow
 
 if TYPE_CHECKING:
     from ..ask.priorities import View

@@ -28,9 +28,8 @@ from ..model.layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
 from ..model.record import RELATIONSHIP, TURN, check_memory_id, type_of
 from ..text.edits import spans
-from ..text.fingerprint import hash_of, hash_of_bytes, summary_hash
 from ..text.mapping import load_mapping
-from ..text.values import BadYaml, Value
+from ..text.values import BadYaml, Value, hash_of, hash_of_bytes, summary_hash
 from .find import notes_about
 from .leaks import changed_file
 from .placeholder import (

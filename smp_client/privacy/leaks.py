@@ -27,9 +27,8 @@ from ..model.layout import GLOBAL
 from ..redaction.redact import FIELD, Redaction, SecretKey, with_counts
 from ..redaction.secrets import SECRET_KINDS
 from ..text.edits import located as spans_of
-from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.mapping import load_mapping, replace_parts
-from ..text.values import Value, render_entries
+from ..text.values import Value, hash_of, hash_of_bytes, render_entries
 from ..text.version import top_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,11 @@
-"""The fields of a new or changed memory: checked, with every problem at once, without secrets."""
+"""The fields of a new or changed memory: checked, with every problem at once, without secrets.
+
+JSON that anybody may have written is checked by the same rules.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -210,3 +214,42 @@ def size_of(value: Value) -> int:
     if isinstance(value, dict):
         return sum(map(size_of, value)) + sum(map(size_of, value.values()))
     return sum(map(size_of, value)) if isinstance(value, list) else 0
+
+
+# JSON.
+
+
+def parse_object(raw: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return one object that can be kept, or None and the reason."""
+    value, problem = parse_json(raw)
+    if problem or isinstance(value, dict):
+        return value, problem
+    return None, "it must be an object, in braces"
+
+
+def parse_json(raw: bytes) -> tuple[Any, str]:
+    """Return the value of a JSON text, or None and the reason why it cannot be kept.
+
+    A text is refused whole where a reader could take it for more than one thing.
+    """
+    try:
+        value = _DECODER.decode(raw.decode().lstrip("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        return None, f"not JSON: {error}"
+    problems: list[str] = []
+    kept = plain(value, "it", problems, depth=-1)
+    if problems:
+        return None, problems[0]
+    if len(raw) > CONTENT_CAP_BYTES and (size := size_of(kept)) > CONTENT_CAP_BYTES:
+        return None, f"its texts hold {size:,} bytes; a memory may hold {CONTENT_CAP_BYTES:,}"
+    return kept, ""
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("a key stands twice")
+    return mapping
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_mapping)

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from ..model.record import TURN, Kind
 from .document import Bad, Located
-from .fingerprint import hash_of, hash_of_bytes
 from .format import format_of, plain
-from .values import Value
+from .values import Value, hash_of, hash_of_bytes
 
 FEW = 32  # records of a file that are found, and changed, without parsing the others
 _Splice = tuple[int, int, bytes]  # from, to, the bytes that come there

@@ -15,7 +15,7 @@ from datetime import datetime
 from ..model.layout import FORMAT_VERSION
 from ..model.record import TURN
 from ..model.times import parse_time, render_time, same_time
-from . import json_text
+from .contents import parse_json
 from .document import CUT_OFF, Bad, Lines, Located, RecordList
 from .values import BadYaml, Value, decode, load, render_flow
 from .version import renewed, stated, version_in
@@ -264,7 +264,7 @@ def _read_field(name: str, value: str) -> dict[str, Value]:
 
 
 def _read_json(text: str) -> Value:
-    value, problem = json_text.parse(text.encode())
+    value, problem = parse_json(text.encode())
     if problem:
         raise BadYaml(problem)
     return value  # type: ignore[no-any-return]

@@ -3,11 +3,14 @@
 The subset is small on purpose. Aliases, anchors, tags, merge keys, duplicate keys and deep nesting
 are refused before anything is constructed, so no input can blow up. Only `null`, `true`, `false`
 and decimal numbers are not strings: `no`, `on` and timestamps stay texts.
+
+The hash of values tells whether a memory is unchanged.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -258,3 +261,39 @@ def _literal_fits(text: str) -> bool:
     body = text.removesuffix("\n")
     has_space = body.startswith((" ", "\n", "\t")) or body.endswith((" ", "\n", "\t"))
     return "\n" in body and not has_space and "\n\t" not in text and not _NOT_LITERAL.search(text)
+
+
+# The hash by which a memory is known to be unchanged, and the JSON that it is taken of.
+
+json_of = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def hash_of(value: Mapping[str, Value]) -> str:
+    """Return the hash of a record's fields. It does not depend on the style they are written in."""
+    return stored(value)[2]
+
+
+def hash_of_bytes(content: bytes) -> str:
+    """Return the hash of a memory that is a whole file."""
+    import hashlib  # late: OpenSSL takes 3 ms to load, and a program that only appends needs none
+
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
+    """Return the fields in the order of storing, the JSON of them, and its hash.
+
+    `id` comes first and `decay` last, as SMP renders them: where a person has written them
+    is no difference.
+    """
+    names = list(value)
+    order = sorted(names, key=lambda name: (name != "id") + (name == "decay"))
+    if order != names:
+        value = {name: value[name] for name in order}
+    data = json_of(value)
+    return value, data, hash_of_bytes(data.encode())
+
+
+def summary_hash(value: Mapping[str, Value]) -> str:
+    """Return the hash of a summary without its decay: to have been read is no change."""
+    return hash_of({name: part for name, part in value.items() if name != "decay"})

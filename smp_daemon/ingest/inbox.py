@@ -44,7 +44,7 @@ from smp_client.model.record import (
 )
 from smp_client.model.synonyms import taken_type, with_names_of_a_resolution, with_own_names
 from smp_client.redaction.redact import harmless
-from smp_client.text.json_text import parse_object
+from smp_client.text.contents import parse_object
 from smp_client.text.values import BadYaml, decode, load
 from smp_client.transaction import Transaction
 

@@ -63,16 +63,3 @@ def test_the_daemon_gives_them(memory: Memory, tmp_path: Path) -> None:
         found = wait_until(lambda: memory.search("oauth"), "it is found")
     assert [record.id for record in found] == ["DEC-001"]
     assert memory.session("s1").problems() == []
-
-
-def test_a_daemon_that_starts_gives_them_where_a_question_was_asked_before(
-    memory: Memory, tmp_path: Path
-) -> None:
-    """The question has indexed the file, so that the daemon finds nothing changed."""
-    session = memory.create_session(id="s1")
-    with running(memory.root, log=tmp_path / "first"):
-        pass
-    append(memory, "learnings.yaml", "  - learning: By tongue\n    learned_by: jane\n")
-    assert not session.search("tongue")
-    with running(memory.root, log=tmp_path / "log"):
-        wait_until(lambda: session.search("tongue"), "the memory is found")

@@ -6,7 +6,6 @@ a method looks at that reads a whole text.
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 
 from smp_client import Memory, Session
-from smp_client.index import database as index
 from smp_client.model.record import kind_of_file
 from smp_client.passes.check import check
 from smp_client.text.format import format_of
@@ -25,26 +23,11 @@ Work = Callable[[], object]
 Text = Callable[[int], str]
 READS_ALL = ("strip", "lstrip", "rstrip", "split", "splitlines", "partition", "lower", "encode",
              "decode")  # fmt: skip
-IN_SQLITE: list[None] = []
 STAMP = "timestamp: 2026-01-01T00:00:00Z"
-
-
-@pytest.fixture(autouse=True)
-def _in_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What SQLite does is counted too, a thousand of its instructions as ten steps."""
-
-    def connected(path: str, prepare: Any) -> sqlite3.Connection:
-        connection = honest(path, prepare)
-        connection.set_progress_handler(lambda: IN_SQLITE.append(None), 1000)
-        return connection
-
-    honest = index.connect
-    monkeypatch.setattr(index, "connect", connected)
 
 
 def steps(work: Work) -> int:
     counted = 0
-    IN_SQLITE.clear()
 
     def note(_frame: FrameType, event: str, called: Any) -> None:
         nonlocal counted
@@ -57,7 +40,7 @@ def steps(work: Work) -> int:
         work()
     finally:
         sys.setprofile(None)
-    return counted + 9 * len(IN_SQLITE)
+    return counted
 
 
 def require_proportion(make: Callable[[int], Work], size: int) -> None:
@@ -129,7 +112,7 @@ def test_a_memory_is_added(trees: Callable[[], Session], said: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("way", ["parse", "take in", "check"])
+@pytest.mark.parametrize("way", ["parse", "check"])
 def test_a_file_is_read(trees: Callable[[], Session], way: str, name: str) -> None:
     file, text = FILES[name]
 
@@ -138,7 +121,7 @@ def test_a_file_is_read(trees: Callable[[], Session], way: str, name: str) -> No
         if way == "parse":
             return lambda: format_of(kind_of_file(file)).parse(content.encode())
         memory = with_file(trees(), file, content)
-        return (lambda: memory.search("f1")) if way == "take in" else lambda: check(memory)
+        return lambda: check(memory)
 
     require_proportion(make, 200)
 

@@ -283,28 +283,6 @@ def test_a_file_kept_open_across_a_rewrite_loses_nothing(session: Session, memor
     assert none_is_left(memory)
 
 
-def test_what_a_quiet_writer_left_is_taken_in_while_it_is_still_open(
-    session: Session, memory: Memory
-) -> None:
-    """A program that never closes the file is waited for only while it writes; what it adds later
-    arrives as well, once."""
-    session.record_finding("pinned", discovered_by="a")
-    with kept_open(findings_file(memory)) as write:
-        session.pin("FIND-001")
-        for number in (1, 2):
-            write(RECORD % (number, number))
-            session.record_finding(f"busy {number}", discovered_by="a")
-            assert f"written late {number}" not in texts(session)
-            [old] = retired(memory)
-            os.utime(old, (0, 0))
-            session.record_finding(f"quiet {number}", discovered_by="a")
-            assert texts(session).count(f"written late {number}") == 1
-    session.record_finding("last", discovered_by="a")
-    busy = [f"{name} {number}" for number in (1, 2) for name in ("busy", "quiet", "written late")]
-    assert Counter(texts(session)) == Counter(["pinned", *busy, "last"])
-    assert none_is_left(memory)
-
-
 def save_by_rename(path: Path, content: bytes) -> None:
     aside = path.with_name("editor.tmp")
     aside.write_bytes(content)

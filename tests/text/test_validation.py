@@ -171,23 +171,8 @@ class Word(str, enum.Enum):  # noqa: UP042 - the older kind, which shows its own
     LOW = "low"
 
 
-class Measured(float):
-    def __repr__(self) -> str:
-        return "np.float64(1.5)"
-
-
 def test_numbers_and_texts_that_show_themselves_otherwise_are_stored_bare(session: Session) -> None:
-    """Enumerations and NumPy's numbers come back as plain numbers and texts.
-
-    Rendered as they show themselves, a file would get `<Number.ONE: 1>`, which is another value.
-    """
-    odd = {
-        "severity": Word.LOW,
-        "number": Number.ONE,
-        "measured": Measured(1.5),
-        "more": [Word.LOW],
-    }
-    finding(session, **odd)
+    """Rendered as it shows itself, a file would get `<Number.ONE: 1>`, which is another value."""
+    finding(session, severity=Word.LOW, number=Number.ONE, more=[Word.LOW])
     data = session.get("FIND-001").data
-    bare = {"severity": "low", "number": 1, "measured": 1.5, "more": ["low"]}
-    assert {name: data[name] for name in odd} == bare
+    assert [data[name] for name in ("severity", "number", "more")] == ["low", 1, ["low"]]

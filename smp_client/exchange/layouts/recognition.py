@@ -12,7 +12,7 @@ from typing import IO, Any
 from ...disk.tree import Tree
 from ...model.errors import Invalid, SMPError
 from ...model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, QUARANTINE
-from ...text.json_text import parse_object
+from ...text.contents import parse_object
 from .. import forms
 from ..entry import Read
 from . import chat, source

@@ -33,7 +33,7 @@ from ...model.record import (
     Kind,
 )
 from ...model.times import render_time
-from ...text.json_text import parse, parse_object
+from ...text.contents import parse_json, parse_object
 from ..entry import Entry, Read
 from .shape import Line, Shaper, good_tags, participants, session_entry, session_id, share, time_of
 
@@ -177,7 +177,7 @@ def read_shared(source: Source, directory: str) -> Iterator[Read]:
     for file, kind in SHARED.items():
         place = inside(directory, file)
         content, problem = source.read(place)
-        value, problem = parse(content) if content.strip() else (None, problem)
+        value, problem = parse_json(content) if content.strip() else (None, problem)
         if problem:
             yield Read(place, None, problem)
         shaper = Shaper(PER_KIND, GLOBAL, source.written_at(place))
