@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
@@ -40,7 +39,6 @@ _NONSENSE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration,
     UnsafePath,
 )  # fmt: skip
-_DAMAGED = "a recorded transaction that the disk has damaged"
 _FOREIGN = "a recorded transaction that makes no sense: SMP has not written it"
 
 
@@ -53,7 +51,7 @@ def record(scope: Scope, steps: list[Step]) -> str:
     scope.tree.make_directory(JOURNAL)
     name = f"{JOURNAL}/{scope.name}+{os.urandom(16).hex()}.json"
     try:
-        scope.tree.create(name, content + b"\n" + str(zlib.crc32(content)).encode())
+        scope.tree.create(name, content)
     except OSError:
         # It can be there and not be durable: the caller, who sees it fail, may repeat it.
         scope.tree.unlink(name)
@@ -87,27 +85,24 @@ def pending(scope: Scope) -> list[str]:
 def load(scope: Scope, name: str) -> list[Step]:
     """Return the steps of an intent; none, and the intent in quarantine, where it is not ours."""
     try:
-        content, _, checksum = scope.tree.read(name).rpartition(b"\n")
+        content = scope.tree.read(name)
     except (FileNotFoundError, UnsafePath):
         return []  # it is done, or a link or a directory, which no intent is
-    # An intent appears whole or not at all, so only the disk can damage one.
-    why = _DAMAGED
-    if str(zlib.crc32(content)).encode() == checksum:
-        why = _FOREIGN
-        with suppress(*_NONSENSE):
-            intent = json.loads(content)
-            require_known(stated(intent.get("version")), name)
-            if all(_is_sound(scope, step) for step in intent["steps"]):
-                return list(intent["steps"])
-    _refuse(scope, name, why)
+    with suppress(*_NONSENSE):
+        intent = json.loads(content)
+        require_known(stated(intent.get("version")), name)
+        if all(_is_sound(scope, step) for step in intent["steps"]):
+            return list(intent["steps"])
+    _refuse(scope, name)
     return []
 
 
-def _refuse(scope: Scope, name: str, why: str = _FOREIGN) -> None:
+def _refuse(scope: Scope, name: str) -> None:
     """Quarantine an intent that is none of ours: it can have come with a cloned repository."""
     with suppress(FileNotFoundError):  # another process was first
         content = scope.tree.read(name)
-        quarantine_bytes(scope.tree, scope.name, "journal", 0, content, why, scope.options.clock())
+        now = scope.options.clock()
+        quarantine_bytes(scope.tree, scope.name, "journal", 0, content, _FOREIGN, now)
         scope.tree.unlink(name)
 
 
@@ -187,7 +182,7 @@ def asides(tree: Tree) -> set[str]:
     found: set[str] = set()
     for name in tree.list(JOURNAL):
         with suppress(OSError, *_NONSENSE):
-            intent = json.loads(tree.read(f"{JOURNAL}/{name}").rpartition(b"\n")[0])
+            intent = json.loads(tree.read(f"{JOURNAL}/{name}"))
             found |= {str(step.get("aside") or step.get("directory")) for step in intent["steps"]}
     return found
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from ..model.errors import LockTimeout, StorageFailed
+from ..model.errors import LockTimeout
 from ..model.layout import LOCKS, lock_rank
 from .tree import Tree
 
@@ -130,14 +130,13 @@ def _acquire(tree: Tree, scope: str, file: str, timeout_s: float, doing: str) ->
 
 def _open(tree: Tree, scope: str, file: str) -> int:
     name = _lock_name(scope, file)
-    for _ in range(3):
-        try:
-            return tree.open(name, _FLAGS)
-        except FileNotFoundError:
-            tree.make_directory(f"{LOCKS}/{scope}")
-        with suppress(FileExistsError):
-            return tree.open(name, _FLAGS | os.O_CREAT)
-    raise StorageFailed(f"The lock file {name} appears and disappears.")
+    try:
+        return tree.open(name, _FLAGS)
+    except FileNotFoundError:
+        tree.make_directory(f"{LOCKS}/{scope}")
+    with suppress(FileExistsError):
+        return tree.open(name, _FLAGS | os.O_CREAT)
+    return tree.open(name, _FLAGS)  # another process was first
 
 
 def _lock_name(scope: str, file: str) -> str:

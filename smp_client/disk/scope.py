@@ -160,16 +160,15 @@ class Scope:
 
 def missing(tree: Tree, session_id: str) -> SessionNotFound:
     """Return the error for a session that is not in `active/`, with the way to restore it."""
-    bundles = (
-        (f"{DELETED}/{session_id}/{BACKUP}", "deleted", "restore", "undelete_session"),
-        (f"{ARCHIVED}/{session_id}/{ARCHIVE}", "archived", "unarchive", "restore_session"),
-    )
+    deleted, archived = f"{DELETED}/{session_id}/{BACKUP}", f"{ARCHIVED}/{session_id}/{ARCHIVE}"
     with suppress(SMPError, OSError):
-        for path, state, command, method in bundles:
+        for path, state, command in (
+            (deleted, "deleted", "restore"),
+            (archived, "archived", "unarchive"),
+        ):
             if tree.exists(path):
                 problem = f"Session {session_id!r} is {state}."
-                call = f"memory.{method}({session_id!r})"
-                advice = f"smp {command} {session_id}, or {call}, brings it back."
+                advice = f"smp {command} {session_id} brings it back."
                 return SessionPutAway(problem, session_id=session_id, advice=advice)
     problem = f"There is no session {session_id!r} under {tree.root}."
     return SessionNotFound(problem, session_id=session_id)

@@ -159,7 +159,7 @@ def edited(
 def _arrivals(
     kind: Kind, known: Spans, end: int, arriving: Sequence[tuple[Edit, bytes]]
 ) -> list[_Splice]:
-    """Return each record that arrives with its place."""
+    """Return each record that arrives with its place: behind its predecessor, or at the end."""
     head, records, _ = known
     if kind is TURN:
         highest = [*accumulate((_number(span.id) for span in records), max)]
@@ -172,19 +172,12 @@ def _arrivals(
     form = format_of(kind)
     opening = b"" if records else form.opening(form.parse(head), head) or b""
     placed: list[_Splice] = [(end, end, opening)] if opening else []
-    following: dict[str | None, list[tuple[Edit, bytes]]] = {}
+    places: dict[str | None, int] = {span.id: span.end for span in records if span.id}
+    places[None] = len(head)
     for edit, raw in arriving:
-        following.setdefault(edit.behind, []).append((edit, raw))
-    places = {span.id: span.end for span in records if span.id}
-    for behind, at in [(None, len(head)), *places.items()]:
-        todo = following.pop(behind, [])[::-1]
-        while todo:
-            edit, raw = todo.pop()
-            placed.append((at, at, _closed(raw)))
-            todo += following.pop(edit.id, [])[::-1]
-    # Records whose predecessor is nowhere come last.
-    lost = [raw for several in following.values() for _, raw in several]
-    return placed + [(end, end, _closed(raw)) for raw in lost]
+        at = places[edit.id] = places.get(edit.behind, end)
+        placed.append((at, at, _closed(raw)))
+    return placed
 
 
 def replaced(kind: Kind, span: Span, value: Mapping[str, Value]) -> bytes:

@@ -25,7 +25,7 @@ MARK = b"<!-- smp -->\n"
 
 _OPENING = MARK + b"## Turn "
 _HEADING = re.compile(
-    rb"^(?:\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE
+    rb"^(?:\A\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE
 )
 _STAMP = re.compile(r"## Turn \d+\s*-\s*(.+?)\s*$")
 _CLOSING = re.compile(rb"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)

@@ -56,6 +56,7 @@ def quarantined(session: Session) -> list[bytes]:
 @example(
     [{"speaker": "a", "content": "\\## Turn 1\n\\\\---\n---\n\\<!-- smp -->", "decay": UNREAD}]
 )
+@example([{"speaker": "", "content": "\ufeff## Turn 0", "decay": UNREAD}])
 @settings(max_examples=100, deadline=None)
 def test_any_turn_comes_back_the_same(bodies: list[dict[str, Value]]) -> None:
     """parse(render_turn) is the identity, for any text, any field and several turns behind each
