@@ -321,15 +321,3 @@ def test_an_edit_written_into_the_old_file_is_kept_aside(
     assert texts(session) == ["pinned", "last"]
     assert quarantined(memory) == edited
     assert none_is_left(memory)
-
-
-def test_an_edit_of_an_artifact_that_is_being_replaced_is_quarantined(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Saving an artifact replaces it whole; an edit that crosses this is in quarantine."""
-    session.save_artifact("report-1", "old")
-    path = memory.root / "active/s1/artifacts/report-1.md"
-    with at_the_exchange(monkeypatch, before=lambda: save_by_rename(path, b"edited by hand")):
-        session.save_artifact("report-1", "new")
-    assert session.artifact("report-1").text == "new"
-    assert quarantined(memory) == b"edited by hand"
