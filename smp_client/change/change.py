@@ -25,7 +25,7 @@ from ..model.errors import Conflict, StorageFailed, TransactionPending
 from ..model.record import TURN, Kind, kind_of_file
 from ..text.document import INDENT
 from ..text.edits import FEW, Edit, Spans, edited, located, replaced, spans, value_of
-from ..text.format import format_of
+from ..text.format import format_of, plain
 from ..text.values import Value, hash_of, hash_of_bytes
 from .digest import digest
 from .holdings import is_record_file, type_of_file
@@ -310,7 +310,8 @@ class _Work:
             here = [change for change in changes if change.file == file]
             before, after = files.pop(file, b""), None
             if is_record_file(file):
-                kind = kind_of_file(file)
+                # A span of a file in another style could not be restored.
+                kind, before = kind_of_file(file), plain(file, before)
                 last = format_of(kind).highest(format_of(kind).parse(before), before)
                 _, after = self._edited(kind, here, before, last)
             else:

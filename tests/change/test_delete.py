@@ -172,6 +172,17 @@ def test_an_unlocked_edit_while_deleting_is_kept_and_reported(
     assert texts == ["Decision 1", "Decision 2, changed by hand", "Decision 4"]
 
 
+def test_a_memory_comes_back_from_an_archive_in_another_style(
+    memory: Memory, filled: Session
+) -> None:
+    odd = "learnings: [{id: LEARN-001, learning: One, learned_by: a}, {id: LEARN-002}] # mine\n"
+    (memory.root / "active/s1/learnings.yaml").write_text(odd)
+    memory.archive_session("s1")
+    memory.privacy.delete("s1", ["LEARN-001"], reason="a test")
+    memory.restore_session("s1")
+    assert memory.session("s1").restore("LEARN-001").text == "One"
+
+
 def test_a_file_in_another_style_is_rendered_plain_and_kept_in_quarantine(
     memory: Memory, filled: Session
 ) -> None:
