@@ -7,7 +7,6 @@ program that only writes load nothing else.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -130,15 +129,19 @@ class Memory(Place):
         """
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
-        _check_new_session("session" if id is None else id, user, agents, quota)
-        session_id = id or ""
-        while id is None and (not session_id or self._places_of(session_id)):
-            session_id = f"session-{created:%Y-%m-%d}-{os.urandom(3).hex()}"
+        session_id = f"session-{created:%Y-%m-%d}-{os.urandom(4).hex()}" if id is None else id
+        layout.check_new_session_id(session_id)
         redaction = self._scope(session_id).redaction
         redaction.require_clean_name("a session", session_id)
-        redaction.require_clean_name("a user", user)
         for agent in agents:
-            redaction.require_clean_name("an agent", agent)
+            redaction.require_clean_name("an agent", layout.check_file_id("agent", agent))
+        # The name stands in the head of the conversation, where a new line could pass for a turn.
+        is_line = isinstance(user, str) and user.isprintable() and len(user) <= 128
+        if user is not None and not is_line:
+            raise errors.Invalid(["'user' must be one printable line of at most 128 characters"])
+        redaction.require_clean_name("a user", user)
+        if not isinstance(quota, int) or quota <= 0:
+            raise errors.Invalid([f"'quota_bytes' must be a whole number above 0, not {quota!r}"])
         people = [*([user] if user else []), *agents]
         files = {
             kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS
@@ -148,16 +151,13 @@ class Memory(Place):
             session_id, created, user=user, agents=list(agents), quota_bytes=quota,
             context={**about, "tags": tags, **context}, redaction=redaction,
         )  # fmt: skip
-        for place in self._places_of(session_id):
-            said = f"There is a session {session_id!r} in {place}/ already."
-            raise errors.Conflict(said, advice="Choose another id.")
         self.create()
+        for place in (layout.ACTIVE, layout.ARCHIVED, layout.DELETED):
+            if self.tree.exists(f"{place}/{session_id}"):
+                said = f"There is a session {session_id!r} in {place}/ already."
+                raise errors.Conflict(said, advice="Choose another id.")
         self._lay_out(session_id, files)
         return self._session(session_id)
-
-    def _places_of(self, session_id: str) -> list[str]:
-        places = (layout.ACTIVE, layout.ARCHIVED, layout.DELETED) if self.root.is_dir() else ()
-        return [place for place in places if self.tree.exists(f"{place}/{session_id}")]
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Build the directory aside and move it into its place in one step."""
@@ -330,9 +330,7 @@ class Memory(Place):
         return found
 
     def _is_session(self, name: str) -> bool:
-        return layout.is_session_id(name) and stat.S_ISDIR(
-            self.tree.stat(f"{layout.ACTIVE}/{name}").st_mode
-        )
+        return layout.is_session_id(name) and self.tree.is_directory(f"{layout.ACTIVE}/{name}")
 
     def _recover_moves(self) -> None:
         """Finish moves that were cut off, so that every session is in one place."""
@@ -405,22 +403,3 @@ def _wake(scope: Scope, reason: str) -> None:
     from .passes.lifecycle import wake  # late: most sessions that are asked are in use
 
     wake(scope, reason)
-
-
-def _check_new_session(
-    session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int
-) -> None:
-    problems: list[str] = []
-    try:
-        layout.check_new_session_id(session_id)
-        for agent in agents:
-            layout.check_file_id("agent", agent)
-    except errors.Invalid as invalid:
-        problems += invalid.problems
-    # The name stands in the head of the conversation, where a new line could pass for a turn.
-    if user is not None and not (isinstance(user, str) and user.isprintable() and len(user) <= 128):
-        problems.append("'user' must be one printable line of at most 128 characters")
-    if not isinstance(quota_bytes, int) or quota_bytes <= 0:
-        problems.append(f"'quota_bytes' must be a whole number above 0, not {quota_bytes!r}")
-    if problems:
-        raise errors.Invalid(problems)

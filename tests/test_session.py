@@ -217,10 +217,3 @@ def test_batched_fsync_is_made_durable_on_request(tmp_path: Path) -> None:
         assert fsync.call_count == 0
         session.sync()
         assert fsync.call_count > 0
-
-
-def test_a_made_up_id_is_never_one_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory(tmp_path)
-    drawn, real = iter([b"aaa", b"aaa", b"bbb"]), os.urandom
-    monkeypatch.setattr(os, "urandom", lambda size: next(drawn) if size == 3 else real(size))
-    assert len({memory.create_session().id, memory.create_session().id}) == 2

@@ -128,7 +128,8 @@ def test_a_value_that_contains_itself_is_refused(session: Session) -> None:
 @pytest.mark.parametrize(
     ("arguments", "count"),
     [
-        ({"id": "../x", "agents": ["a/b", "fine", ""], "user": "two\nlines", "quota_bytes": 0}, 3),
+        ({"id": "../x"}, 1),
+        ({"agents": ["a/b", "fine"]}, 1),
         ({"id": "x" * 65}, 1),
         ({"id": "global"}, 1),
         ({"user": "x\n\n## Turn 9 - 2026-01-01 00:00:00\n"}, 1),
