@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from ..index.database import Index
     from ..memory import Memory
 
-_ROUND, _ROUND_S = 1000, 1.0  # memories, and seconds of processor time: then others have their turn
+_ROUND = 100  # memories: then others have their turn
 _SETTING = "redaction"  # in the index: the kinds that were searched for
 _UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
 _UNSEEN_METADATA = "SELECT scope, metadata FROM sessions WHERE secrets IS NULL"
@@ -60,14 +59,11 @@ def look(index: Index, redaction: Redaction) -> Iterator[int]:
         yield len(leaks)
     while rows := ask(_UNSEEN, (_ROUND,)).fetchall():
         searched: list[tuple[str, int]] = []
-        started = time.thread_time()
         for key, kind, text, data in rows:
             value: dict[str, Any] = json.loads(data)
             # The index keeps the text of an artifact beside its fields.
             whole = {**value, "content": text} if kind == "artifact" else value
             searched.append((_render(redaction.spotted(whole)), key))
-            if time.thread_time() - started > _ROUND_S:
-                break
         _note(index, _NOTE_MEMORY, searched)
         yield len(searched)
 

@@ -22,7 +22,7 @@ from smp_client.redaction.redact import Redaction, harmless
 if TYPE_CHECKING:
     from ..root import Root
 
-ROUNDS, ROUNDS_S = 10, 2.0  # of a thousand memories, or so many seconds: then others have a turn
+ROUNDS, ROUNDS_S = 100, 2.0  # of a hundred memories, or so many seconds: then others have a turn
 AGAIN_S = 60.0  # before a redaction that failed is tried again
 BY = "daemon"
 

@@ -75,18 +75,6 @@ def test_a_plan_changes_nothing_and_is_what_is_done(root: Path, line: str) -> No
     assert (content(root) != before) == bool(wanted)
 
 
-def test_each_action_is_a_line_and_the_total_another(root: Path) -> None:
-    lines = run(root, "archive new-1 --reason 'all done'").splitlines()
-    assert lines[0].split() == ["SESSION", "ACTION", "WHAT", "FREED", "REASON"]
-    assert lines[1].split()[:3] == ["new-1", "archive", "-"]
-    assert lines[1].endswith("  all done")
-    assert lines[2].startswith("1 action")
-    assert lines[3] == "smp unarchive new-1 brings it back."
-    assert "; nothing was changed" in run(root, "unarchive new-1 --dry-run")
-    run(root, "decay")
-    assert run(root, "decay") == "There is nothing to do.\n"
-
-
 def test_a_session_is_marked_as_in_use_or_not(root: Path) -> None:
     for command, state in (("deactivate", "idle"), ("activate", "active")):
         assert run_json(root, f"{command} old") == {"session": "old", "state": state}
@@ -181,14 +169,6 @@ def test_repair_mends_files_and_names_the_rest(root: Path) -> None:
         files = [problem.partition(":")[0] for problem in found["problems"]]
         assert files == ["archived/packed-1/archive.tar.gz"]
     assert Memory(root).session("new-1").record_decision("One more", made_by="a").id
-
-
-def test_one_session_that_fails_stops_no_other(root: Path) -> None:
-    """Of many it is a problem beside the rest; asked for alone it is the error itself."""
-    (root / "active/new-1/metadata.yaml").write_bytes(b"version: 99\nsession: {}\n")
-    found = run_json(root, "check --repair", code=1)
-    assert any("new-1" in problem for problem in found["problems"])
-    assert "version" in run(root, "deactivate new-1", code=1)
 
 
 def test_progress_counts_on_a_terminal_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,6 @@ def test_global_holds_preferences_and_patterns(memory: Memory) -> None:
     """The tree is made on the way."""
     assert run(memory.root, "add global pattern P --by veritas") == "PAT-001\n"
     assert run(memory.root, "add global preference Tabs") == "GPREF-001\n"
-    assert memory.everywhere.get("GPREF-001").data["confidence"] == "inferred"
     refused = run(memory.root, "add global decision D --by a", code=2)
     assert "global holds preference, pattern, not 'decision'" in refused
 

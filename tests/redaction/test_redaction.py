@@ -13,6 +13,7 @@ import pytest
 from daemons import smp
 
 from smp_client import Invalid, Memory, Session
+from smp_client.change.holdings import holdings
 from smp_client.disk.policy import POLICY_FILE, publish, published
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
@@ -43,11 +44,7 @@ def places_of(root: Path, secret: str) -> list[str]:
 
 def said_of(memory: Memory, session: Session) -> tuple[str, list[Any]]:
     """Everything that the memory returns, as one text, and every count of what was redacted."""
-    records = [record.data for files in (session, memory.everywhere) for kind in files.kinds
-               for record in files.records(kind.prefix.lower())]  # fmt: skip
-    records += [session.metadata(), memory.everywhere.profile()]
-    records += [session.agent_state(name) for name in session.agent_states()]
-    records += [session.artifact(name).data for name in session.artifacts()]
+    records = [one.value for name in ("global", session.id) for one in holdings(memory, name)]
     return json.dumps(records), [one["redacted"] for one in records if "redacted" in one]
 
 
