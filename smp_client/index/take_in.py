@@ -73,7 +73,6 @@ def outdated(
     known, present = index.identities(), dict.fromkeys(scopes(memory))
     wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
     found: list[tuple[str, str]] = []
-    lstat = os.lstat  # asked nine times of each session
     with memory.tree.holding() as held:
         root = held.reach("")
         for scope in {**wanted, **present, **known}:
@@ -95,31 +94,20 @@ def outdated(
             for file in names:
                 try:
                     # A link differs from its target, which is then opened with care.
-                    status = lstat(top + file, dir_fd=root)
+                    is_same = seen.get(file) == identity(os.lstat(top + file, dir_fd=root))
                 except FileNotFoundError:
-                    if file in seen:
-                        found.append((scope, file))
-                    continue
+                    is_same = file not in seen
                 except OSError:
-                    found.append((scope, file))
-                    continue
-                if seen.get(file) != identity(status):
+                    is_same = False
+                if not is_same:
                     found.append((scope, file))
     return found
 
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
     """Make an index that only this process sees true for a file that will have this content."""
-    if not is_of(scope, file):
-        return
-    if not content:
-        _forget(index, scope, file)
-        return
-    known = index.file_state(scope, file)
-    try:
-        _take_in(index, scope, file, content, known, (0, 0, 0, 0))
-    except _UNREADABLE as error:
-        _note_problem(index, scope, file, known, None, str(error))
+    if is_of(scope, file):
+        _attempt(index, scope, file, content, None) if content else _forget(index, scope, file)
 
 
 def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool = True) -> int:
@@ -129,13 +117,11 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
     """
     if not is_of(scope, file):
         return 0
-    known = index.file_state(scope, file)
-    if is_archived(scope) and not counts(memory, scope, file):
-        _forget(index, scope, file)
-        return 0
     try:
+        if is_archived(scope) and not counts(memory, scope, file):
+            raise FileNotFoundError
         with memory.tree.opened(f"{directory_of(scope)}/{file}") as descriptor:
-            status = os.fstat(descriptor)
+            known, status = index.file_state(scope, file), os.fstat(descriptor)
             if known is not None and known[:4] == identity(status):
                 return 0
             status = _settled(descriptor) if settle else status
@@ -144,19 +130,26 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
         _forget(index, scope, file)
         return 0
     except (OSError, UnsafePath) as error:
-        _note_problem(index, scope, file, known, None, str(error))
+        _note_problem(index, scope, file, None, str(error))
         return 0
+    return _attempt(index, scope, file, content, status)
+
+
+def _attempt(
+    index: Index, scope: str, file: str, content: bytes, status: os.stat_result | None
+) -> int:
+    """Take in a file, or note why it cannot be read. Return how many bytes were parsed."""
     try:
         with index.one_file(), deadline(LIMIT_S + len(content) / _BYTES_PER_S):
-            return _take_in(index, scope, file, content, known, identity(status))
+            return _take_in(index, scope, file, content, identity(status))
     except sqlite3.Error:
         raise
     except _UNREADABLE as error:
-        _note_problem(index, scope, file, known, status, str(error))
+        _note_problem(index, scope, file, status, str(error))
     except Exception as error:
         # Nobody thought of this, and it must not cost the other files.
         problem = f"It cannot be taken in: {harmless(repr(error))}"[:_PROBLEM_CAP]
-        _note_problem(index, scope, file, known, status, problem)
+        _note_problem(index, scope, file, status, problem)
     return len(content)
 
 
@@ -179,9 +172,9 @@ def rebuild(memory: Place, index: Index) -> None:
 
 
 def _take_in(
-    index: Index, scope: str, file: str, content: bytes,
-    known: FileState | None, seen: tuple[int, int, int, int],
-) -> int:  # fmt: skip
+    index: Index, scope: str, file: str, content: bytes, seen: tuple[int, int, int, int]
+) -> int:
+    known = index.file_state(scope, file)
     # Content that has grown since it was measured does not fit, and is looked at again.
     state = FileState(*seen, zlib.crc32(content), 0)._replace(size=len(content))
     is_same = known and (known.size, known.checksum) == (state.size, state.checksum)
@@ -371,13 +364,11 @@ def _forget(index: Index, scope: str, file: str) -> None:
 
 
 def _note_problem(
-    index: Index, scope: str, file: str,
-    known: FileState | None, status: os.stat_result | None, problem: str,
-) -> None:  # fmt: skip
-    # Without a status, as after an I/O error, it differs from any file, and every scan tries again.
-    seen = identity(status) if status else (0, -1, 0, 0)
+    index: Index, scope: str, file: str, status: os.stat_result | None, problem: str
+) -> None:
+    known = index.file_state(scope, file)
     checksum, bad = (known.checksum, known.bad) if known else (0, 0)
-    state = FileState(*seen, checksum, -1, bad, problem)
+    state = FileState(*identity(status), checksum, -1, bad, problem)
     if state != known:
         index.note_file(scope, file, state)
 
@@ -394,6 +385,8 @@ def _settled(descriptor: int) -> os.stat_result:
     return status
 
 
-def identity(status: os.stat_result) -> tuple[int, int, int, int]:
+def identity(status: os.stat_result | None) -> tuple[int, int, int, int]:
+    if status is None:  # as after an I/O error: it differs from any file, and is tried again
+        return 0, -1, 0, 0
     inode = status.st_ino & _INODE_BITS
     return inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

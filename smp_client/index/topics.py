@@ -188,11 +188,7 @@ def render(index: Index, session_id: str) -> dict[str, bytes]:
         TIMELINE: ("timeline_index", {"events": [*map(_event, events)], "buckets": buckets}),
         AGENTS: ("agent_index", {"agents": _agents(everything)}),
     }
-    asked = (
-        "SELECT COALESCE((SELECT MAX(at) FROM memories WHERE scope = ?1),"
-        " (SELECT MIN(at) FROM topics WHERE scope = ?1))"
-    )
-    last = _shown_time(index.connection.execute(asked, (session_id,)).fetchone()[0])
+    last = events[-1].timestamp if events else None
     files: dict[str, bytes] = {}
     for name, (top, body) in bodies.items():
         lines = render_entries({top: {"version": VERSION, "last_updated": last, **body}}, 0)
