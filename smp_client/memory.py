@@ -349,7 +349,7 @@ class Memory(Place):
 
         if self._answering is None:
             self._answering = Fresh(self, self._scope), published(self.tree)
-        return Asker(*self._answering, scopes, self._scope, self.options, _wake)
+        return Asker(*self._answering, scopes, self._scope, self.options)
 
 
 class GlobalMemory(RecordFiles):
@@ -397,9 +397,3 @@ class GlobalMemory(RecordFiles):
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         raise errors.Invalid(["artifacts belong to a session"])
-
-
-def _wake(scope: Scope, reason: str) -> None:
-    from .passes.lifecycle import wake  # late: most sessions that are asked are in use
-
-    wake(scope, reason)

@@ -473,20 +473,11 @@ class Session(RecordFiles):
         return repair(self, dry_run=dry_run)
 
     def _written(self) -> None:
-        self._wake("written to")  # the write has read the quota, and the status with it
-
-    def _looked_at(self) -> None:
-        """Wake the session after a read that counts as no access to a memory."""
-        if self.scope.options.count_access:
-            self.quota_bytes()  # reads the status
-            self._wake("read")
-
-    def _wake(self, reason: str) -> None:
-        metadata = self._last_metadata
+        metadata = self._last_metadata  # the write has read the quota, and the status with it
         if metadata and metadata.status in RESTING and not self.scope.in_upkeep:
             from .passes.lifecycle import wake
 
-            wake(self.scope, reason)
+            wake(self.scope, "written to")
 
 
 def _merge(old: Value, new: Value) -> Value:

@@ -119,9 +119,7 @@ class AgentMemory:
         self.session.scope.require()
         asker = memory._asker_of([own, *(scope for scope in scopes(memory) if scope != own)])
         hints = self.requirements.hints if self.requirements else ()
-        context = context_of(asker, request, Rights(hints, self._visible, self.may_read))
-        self.session._looked_at()
-        return context
+        return context_of(asker, request, Rights(hints, self._visible, self.may_read))
 
     def project(self) -> str | None:
         """Return the name of the session's project, as its metadata have it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +11,6 @@ from ..disk import access
 from ..disk.policy import Published
 from ..disk.scope import Options, Scope
 from ..disk.scopes import session_of
-from ..disk.session_files import RESTING
 from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
 from ..index.validity import project_of
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WOKEN_AT_ONCE = 8  # each costs a file that is made durable; the next pass sees the others
-
 
 class Asker(NamedTuple):
     fresh: Fresh
@@ -36,36 +32,21 @@ class Asker(NamedTuple):
     scopes: Sequence[str]
     scope: Callable[[str], Scope]
     options: Options
-    wake: Callable[[Scope, str], object]
 
-    def answer(
-        self,
-        question: Callable[[View, Wanted], Answer],
-        options: QueryOptions,
-    ) -> Answer:
-        """Return the answer of a question."""
+    def answer(self, question: Callable[[View, Wanted], Answer], options: QueryOptions) -> Answer:
+        """Return the answer of a question, and note the readings where they count."""
         now = self._now()
         want = wanted(now, self._policy()[0], options)
-        read: dict[str, list[str]] = {}
-        resting: list[str] = []
-
-        def asked(view: View) -> Answer:
-            found = question(_of_project(view, options.get("project")), want)
-            read.clear()
-            if want.count_access and self.options.count_access:
-                for record in found:
-                    # In a bundle nothing changes by being read.
-                    if not is_away(record.marks):
-                        read.setdefault(record.session, []).append(record.id)
-            resting[:] = _resting(view, list(read)) if read else []
-            return found
-
-        found, source = self._ask(asked, now)
+        project = options.get("project")
+        found, source = self._ask(lambda view: question(_of_project(view, project), want), now)
         found.source = source
-        for session, ids in read.items():
-            access.note(self.scope(session), ids, now)
-        for session in resting[:_WOKEN_AT_ONCE]:
-            self.wake(self.scope(session), "read")
+        if want.count_access and self.options.count_access:
+            read: dict[str, list[str]] = {}
+            for record in found:
+                if not is_away(record.marks):  # in a bundle nothing changes by being read
+                    read.setdefault(record.session, []).append(record.id)
+            for session, ids in read.items():
+                access.note(self.scope(session), ids, now)
         return found
 
     def ask(self, question: Callable[[View], T]) -> T:
@@ -104,13 +85,3 @@ def _of_project(view: View, project: str | None) -> View:
     return replace(
         view, scopes=tuple(scope for scope in view.scopes if session_of(scope) not in others)
     )
-
-
-def _resting(view: View, sessions: Sequence[str]) -> list[str]:
-    """Return those of the sessions that are idle or decaying, by the index."""
-    asked = (
-        "SELECT scope FROM sessions WHERE scope IN (SELECT value FROM json_each(?))"
-        " AND status IN (?, ?)"
-    )
-    rows = view.index.connection.execute(asked, (json.dumps(sessions), *RESTING))
-    return sorted(scope for (scope,) in rows)

@@ -118,12 +118,13 @@ USES: dict[str, Callable[[Session], Any]] = {
     "an artifact": lambda s: s.save_artifact("notes", "text"),
     "an agent": lambda s: s.agent("veritas").record_finding("Slow"),
     "a transaction": lambda s: in_transaction(s),
+}
+READS: dict[str, Callable[[Session], Any]] = {
     "searching": lambda s: s.search("OAuth", count_access=True),
     "searching everywhere": lambda s: s.memory.search("OAuth", count_access=True),
     "reading one": lambda s: s.get("DEC-001"),
     "a context": lambda s: s.context(),
 }
-READS = ("searching", "searching everywhere", "reading one", "a context")
 
 
 def in_transaction(session: Session) -> None:
@@ -133,7 +134,7 @@ def in_transaction(session: Session) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_writing_and_reading_bring_a_session_back_at_once(
+def test_writing_brings_a_session_back_at_once(
     memory: Memory, session: Session, clock: Clock, use: str
 ) -> None:
     other = memory.create_session(id="other")
@@ -143,8 +144,20 @@ def test_writing_and_reading_bring_a_session_back_at_once(
     USES[use](session)
     found, now = session.metadata(), render_time(clock.now)
     assert (found["status"], found["status_since"], found["last_accessed"]) == ("active", now, now)
-    assert found["status_reason"] == ("read" if use in READS else "written to")
+    assert found["status_reason"] == "written to"
     assert (last_activity(session), other.state) == (clock.now, "decaying")
+
+
+@pytest.mark.parametrize("use", READS)
+def test_reading_brings_a_session_back_with_the_next_pass(
+    memory: Memory, session: Session, clock: Clock, use: str
+) -> None:
+    rest(session, clock, days=8)
+    clock.forward(hours=5)
+    READS[use](session)
+    assert (session.state, last_activity(session)) == ("decaying", clock.now)
+    lifecycle(memory)
+    assert session.state == "active"
 
 
 def test_the_times_of_files_say_nothing(session: Session, clock: Clock) -> None:
