@@ -23,8 +23,8 @@ from ..model.times import parse_time, render_time, time_of
 from .scope import Scope
 from .tree import read_from, write_all
 
-_FOLD_BYTES = 256 * 1024
-_READ_CAP_BYTES = 4 * _FOLD_BYTES
+_FOLD_BYTES = 256 * 1024  # a larger log gets one line for each memory
+_KEPT = 4096  # memories, those read last; their lines usually take half of that
 _END_BYTES = 64 * 1024  # which holds the last line of the log
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ITEM = re.compile(rf"({_ID.pattern})(?:\*([1-9]\d{{0,8}}))?")
@@ -36,10 +36,8 @@ class Access(NamedTuple):
 
 
 def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
-    """Note that these were read, where that can be noted. A reading never fails for it.
-
-    An id that a person wrote may hold anything, also the end of the line: only ours are noted.
-    """
+    """Note that these were read, where that can be noted. A reading never fails for it."""
+    # An id that a person wrote may hold anything, also the end of the line.
     noted = [memory_id for memory_id in ids if _ID.fullmatch(memory_id)]
     if not noted:
         return
@@ -57,8 +55,8 @@ def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
             os.close(descriptor)
         if is_large:
             log = load(scope)
-            folded = parse(log)
-            cut(scope, log, folded if len(render(folded)) < _FOLD_BYTES else {})
+            readings = list(parse(log).items())
+            cut(scope, log, dict(readings[-_KEPT:]))
 
 
 def load(scope: Scope) -> bytes:
@@ -79,7 +77,8 @@ def cut(scope: Scope, log: bytes, kept: Mapping[str, Access]) -> None:
     with suppress(FileNotFoundError):
         content = scope.tree.read(path)
         if content.startswith(log):
-            scope.tree.replace_derived(path, render(kept) + content[len(log) :])
+            lines = (f"{render_time(at)} {name}*{times}\n" for name, (times, at) in kept.items())
+            scope.tree.replace_derived(path, "".join(lines).encode() + content[len(log) :])
 
 
 def last_reading(scope: Scope) -> datetime | None:
@@ -97,7 +96,7 @@ def last_reading(scope: Scope) -> datetime | None:
 def parse(content: bytes) -> dict[str, Access]:
     """Return the readings of each memory, the latest at the end. Skip lines that make no sense."""
     found: dict[str, Access] = {}
-    for line in content[-_READ_CAP_BYTES:].decode("utf-8", "replace").splitlines():
+    for line in content[-4 * _FOLD_BYTES :].decode("utf-8", "replace").splitlines():
         stamp, *items = line.split(" ")
         try:
             at = parse_time(stamp)
@@ -108,8 +107,3 @@ def parse(content: bytes) -> dict[str, Access]:
                 before, last = found.pop(part[1], (0, at))
                 found[part[1]] = Access(before + int(part[2] or 1), max(last, at))
     return found
-
-
-def render(accesses: Mapping[str, Access]) -> bytes:
-    lines = (f"{render_time(one.last)} {name}*{one.times}\n" for name, one in accesses.items())
-    return "".join(lines).encode()
