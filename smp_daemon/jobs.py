@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 SCAN, REBUILD, TIDY, SCRUB = "scan", "rebuild", "tidy", "scrub"
 DECAY, LIFECYCLE, ARCHIVE, PURGE = "decay", "lifecycle", "archive", "purge"
 COMPACTION, MEANING = "compaction", "meaning"
-FREQUENT = (TIDY, MEANING, LIFECYCLE)  # jobs that are logged only where they did something
 FULLNESS = "fullness of "  # the subject of a problem, before the name of a session
 GROWN_SHARE = 0.01  # of its quota: by so much a session grows before it is compacted again
 AT_ONCE_SESSIONS = 50  # whose ages one step reads from the index
@@ -195,7 +194,7 @@ class Maintenance:
         job.last_error = None if run.name == COMPACTION else run.error
         if "" not in run.failures:
             job.last_success = render_time(now())  # every session had its turn
-        is_news = run.failures or set(job.did) - {"sessions"} or run.name not in FREQUENT
+        is_news = run.failures or job.did or JOBS[run.name].time
         say = root.log.info if is_news else root.log.debug
         say(run.name, component="job", duration_ms=job.duration_ms, failed=len(run.failures),
             **job.did)  # fmt: skip

@@ -8,7 +8,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -226,12 +226,11 @@ class Worker:
                 say("scanned" if is_scan else "indexed", component="indexer", files=taken.files,
                     sessions=sorted(taken.changed)[:20], forgotten=sorted(vanished)[:20],
                     duration_ms=ms_since(started))  # fmt: skip
-            self._log_unreadable(root, taken.changed)
             # A scan also looks at files that a client has indexed while no daemon ran.
-            for scope in taken.changed.keys() | (root.inbox.unnumbered() if is_scan else set()):
+            for scope in taken.changed | (root.inbox.unnumbered() if is_scan else set()):
                 if not is_archived(scope):
                     self._apart(root, f"giving ids in {scope}", partial(root.inbox.give_ids, scope))
-            for scope in taken.changed.keys() - {GLOBAL}:
+            for scope in taken.changed - {GLOBAL}:
                 if not is_archived(scope):
                     root.derived.note(scope)
             if is_scan:
@@ -246,14 +245,6 @@ class Worker:
         while root.unanswered:
             self._queue.put(partial(self._answer, root, root.unanswered.pop()))
         return True
-
-    def _log_unreadable(self, root: Root, changed: Mapping[str, set[str]]) -> None:
-        for scope, names in changed.items():
-            for (_, file), state in root.index.files(scope).items():
-                if file in names and (state.bad or state.problem):
-                    root.log.warning("unreadable", component="indexer", session_id=scope, file=file,
-                                     records=state.bad, problem=state.problem,
-                                     advice="smp check names the lines")  # fmt: skip
 
     def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
         """Do this work alone: a failure costs nothing else, and the status names it."""

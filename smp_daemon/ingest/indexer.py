@@ -21,7 +21,7 @@ class Taken:
     present: set[str]  # sessions on disk, and `global`
     files: int = 0
     parsed_bytes: int = 0
-    changed: dict[str, set[str]] = field(default_factory=dict)  # files by session
+    changed: set[str] = field(default_factory=set)  # sessions
     inboxes: set[str] = field(default_factory=set)  # sessions that may have drops
     vanished: set[str] = field(default_factory=set)  # sessions in the index and not on disk
 
@@ -96,4 +96,4 @@ def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: 
             taken.files += 1
             taken.parsed_bytes += refresh(memory, index, scope, file)
             if index.connection.total_changes != before:
-                taken.changed.setdefault(scope, set()).add(file)
+                taken.changed.add(scope)

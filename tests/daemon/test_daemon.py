@@ -212,16 +212,6 @@ def test_sync_and_reindex_work_without_a_daemon(memory: Memory) -> None:
 # The lead.
 
 
-def test_several_roots_in_one_daemon(tmp_path: Path) -> None:
-    roots = [tmp_path / "one", tmp_path / "two"]
-    with running(*roots, log=tmp_path / "log"):
-        for root in roots:
-            Memory(root).create_session(id=root.name).record_decision(root.name, made_by="a")
-            smp("sync", "--root", root)
-            assert ["DEC-001" in row for row in index_contents(root)["memories"]] == [True]
-            assert status(root)["health"] == "ok"
-
-
 @pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
 def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path, count: int) -> None:
     """So many started at once; the others say who leads, and the next can after a kill."""

@@ -111,14 +111,6 @@ def test_an_index_with_another_schema_is_replaced(memory: Memory, statement: str
     Index.open(path).close()
 
 
-def test_a_link_in_the_journal_costs_only_itself(memory: Memory) -> None:
-    session = memory.create_session(id="s1")
-    (memory.root / ".smp/journal/s1+link.json").symlink_to("/etc/hostname")
-    (memory.root / ".smp/journal/s1+folder.json").mkdir()
-    assert session.record_decision("Still", made_by="a").id == "DEC-001"
-    assert session.records("decision")[0].text == "Still"
-
-
 def test_status_names_a_policy_that_is_none_of_ours(memory: Memory) -> None:
     memory.create_session(id="s1")
     assert not any(".smp/" in problem for problem in read_status(memory).problems)

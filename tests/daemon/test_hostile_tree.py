@@ -210,11 +210,7 @@ any_name = settings(
 @any_name
 @given(name=NAMES)
 @example(name="../../../../etc/passwd")
-@example(name="/etc/passwd")
-@example(name="..")
 @example(name="s1\0")
-@example(name="s1\n")
-@example(name="x" * 65)
 @example(name="x" * 5000)
 def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_touched(
     session: Session, memory: Memory, name: str

@@ -17,7 +17,6 @@ from smp_daemon.ingest import indexer
 from smp_daemon.jobs import JOBS, Job, Maintenance, Run
 from smp_daemon.log import Log
 from smp_daemon.root import Root
-from smp_daemon.worker import Stopping
 
 QUOTA = 100_000
 
@@ -96,28 +95,6 @@ def test_a_session_in_use_is_left_to_the_next_run(root: Root) -> None:
     run = Run("decay", root)
     assert len([*run.each(["a", "b"], work)]) == 2
     assert run.error is None
-
-
-def test_being_told_to_stop_is_no_failure(root: Root) -> None:
-    def work(_: str) -> Outcome:
-        raise Stopping
-
-    run = Run("decay", root)
-    with pytest.raises(Stopping):
-        next(run.each(["a"], work))
-    assert not run.failures
-
-
-def test_sessions_that_cannot_be_listed_are_a_failure_of_the_run(
-    root: Root, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: object) -> list[str]:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("smp_daemon.jobs._sessions", fail)
-    assert not maintenance.run_now("decay", root)
-    assert root.jobs["decay"].last_error == "[Errno 5] Input/output error"
-    assert root.jobs["decay"].last_success is None
 
 
 # Jobs.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import resource
 import subprocess
 import sys
 from contextlib import suppress
@@ -111,24 +110,6 @@ def test_only_a_plain_file_is_written(tmp_path: Path, kind: str) -> None:
     log.logger.info("line")
     assert log.problem
     assert elsewhere.read_text() == ""
-
-
-def test_a_line_that_finds_no_room_is_dropped_and_never_written_later(tmp_path: Path) -> None:
-    log = log_to(tmp_path / "smp.log")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-        for number in range(50):
-            log.logger.info("line", number=number)
-        assert "Log lines are lost" in log.problem
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    log.logger.info("last")
-    assert not log.problem
-    content = (tmp_path / "smp.log").read_text().splitlines()
-    assert '"last"' in content[-1]  # glued to the piece of a line at the limit
-    assert [json.loads(line)["number"] for line in content[:-1]] == list(range(len(content) - 1))
-    assert len(content) < 20
 
 
 def test_a_log_that_fails_is_noted_in_status_until_it_works(memory: Memory, tmp_path: Path) -> None:

@@ -236,18 +236,6 @@ def test_without_a_manager_nothing_is_raised(address: str) -> None:
     assert systemd.notify("READY=1", environment={"NOTIFY_SOCKET": address}) is False
 
 
-@pytest.mark.parametrize(
-    ("interval", "process", "seconds"),
-    [("60000000", "", 60.0), ("0", "", None), ("x", "", None), ("5", "another", None),
-     ("5000000", "this", 5.0)],
-)  # fmt: skip
-def test_the_interval_of_the_watchdog(interval: str, process: str, seconds: float) -> None:
-    """It comes from WATCHDOG_USEC, unless that is no number or meant for another process."""
-    pid = {"this": os.getpid(), "another": 1}.get(process)
-    environment = {"WATCHDOG_USEC": interval} | ({"WATCHDOG_PID": str(pid)} if pid else {})
-    assert systemd.watchdog_s(environment) == seconds
-
-
 def test_a_real_daemon_says_ready_and_stopping(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     environment = os.environ | {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "60000000"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from daemons import Daemon, running, smp, status, wait_until
 
-from smp_client import Memory, Session
+from smp_client import Session
 from smp_client.disk import inboxes, journal
 from smp_daemon.ingest import inbox
 
@@ -206,26 +206,3 @@ def test_a_drop_that_has_to_wait_is_in_status_and_check_while_a_daemon_runs(
     wait_until_taken(session)
     wait_until(lambda: status(root)["health"] == "ok", "all is well again")
     assert status(root)["roots"][0]["waiting_drops"] == 0
-
-
-# The log of files.
-
-
-def test_a_broken_file_is_logged_once_for_each_change_of_it(
-    memory: Memory, session: Session, daemon: Daemon
-) -> None:
-    path = memory.root / "active/s1/decisions.yaml"
-    whole = path.read_text()
-
-    def after(content: str) -> int:
-        """Return how often it was logged, after the file and others were written."""
-        path.write_text(content)
-        for number in range(3):
-            session.record_finding(f"Finding {number}", discovered_by="a")
-            assert smp("sync", "--root", memory.root).returncode == 0
-        return len(daemon.said("unreadable"))
-
-    assert after(whole + "  - id: [\n") == 1
-    assert after(whole + "  - id: [\n  - id: {\n") == 2
-    assert after(whole) == 2
-    assert after(whole + "  - id: [\n") == 3
