@@ -155,10 +155,7 @@ class Root:
         return there
 
     def believe_vanished(self, vanished: set[str]) -> set[str]:
-        """Return the vanished sessions that may be forgotten: none where most vanished at once.
-
-        An archived, restored or deleted session is only in another place.
-        """
+        """Return the vanished sessions that may be forgotten: none where most vanished at once."""
         if not vanished and not self.known_vanished:
             return set()
         rows = self.index.connection.execute("SELECT DISTINCT scope FROM files")

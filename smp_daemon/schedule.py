@@ -60,10 +60,7 @@ class Schedule:
         return {name: render_time(when) for name, when in self._next.items() if when}
 
     def _first(self, name: str, last_success: str | None, now: datetime) -> datetime | None:
-        """Return the first time: now for a job without a success, else it might never run.
-
-        A success in the future says nothing, for the clock was wrong.
-        """
+        """Return the first time: now for a job without a success, else it might never run."""
         try:
             return self._after(name, min(now, parse_time(last_success or "")))
         except (ValueError, OverflowError):

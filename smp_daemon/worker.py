@@ -35,10 +35,7 @@ INDEXING = "indexing"  # the subject of a failure
 
 
 class Stopping(BaseException):
-    """The daemon was told to stop in the middle of work that can be begun again.
-
-    It is no Exception: code that lets a piece of data fail alone must not catch it.
-    """
+    """The daemon was told to stop. Code that lets a piece of data fail alone must not catch it."""
 
 
 class Worker:
@@ -65,11 +62,7 @@ class Worker:
     # Other threads may call these.
 
     def successes(self) -> dict[str, str]:
-        """Return when each job last succeeded for all trees.
-
-        A job does not run at once in a tree that no daemon knew before: it counts as done when the
-        tree became known.
-        """
+        """Return when each job last succeeded for all trees, or when a tree became known."""
         times = {name: [root.jobs[name].last_success or root.known_since for root in self.roots]
                  for name in JOBS}  # fmt: skip
         return {name: min(successes) for name, successes in times.items()}
@@ -132,12 +125,9 @@ class Worker:
             raise
 
     def _keep_going(self) -> None:
-        """Stop if asked to, and beat the heart if it is due. Every step of the work calls this.
-
-        It raises once, so that everything that is closed on the way out comes to its end.
-        """
+        """Stop if asked to, and beat the heart if it is due. Every step of the work calls this."""
         if self._stop.is_set() and not self._is_stopping:
-            self._is_stopping = True
+            self._is_stopping = True  # raised once, so that all that is open can be closed
             raise Stopping
         self._beat()
 
