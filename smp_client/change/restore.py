@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +27,13 @@ from ..text.contents import plain_fields
 from ..text.edits import spans
 from ..text.values import hash_of, summary_hash
 from .change import Change, Draft, Request, apply, replanned
-from .holdings import Holding, Place, holdings, is_in_use, names, place_of
+from .holdings import Holding, holdings, is_in_use, names, place_of
 from .select import Selection, agent_of, chosen, several
 
 if TYPE_CHECKING:
     from ..memory import Memory
     from ..session import Session
 
-_EVICTED: tuple[Place, ...] = ("evicted",)
 # Facts of a holding that are of its bundle, or of the deletion.
 _OF_BUNDLE = ("at", "by", "why", "until", "batch", "place", "from", "replaced_by")
 _MAY_BE_BACK = "smp restore --list shows what can be restored; other memories may be back already."
@@ -76,9 +76,9 @@ def delete(
         found = chosen(memory, name, selection, outcome.problems)
         for place in dict.fromkeys(one.place for one in found):
             here = [one for one in found if one.place == place]
-            ids, kinds = tuple(one.id for one in here), tuple(type_of(one.type) for one in here)
-            freed, about = sum(len(one.raw) for one in here), (name, "delete_memories", ids)
-            outcome.actions.append(Action(*about, head.why, freed, outcome.batch, place, kinds))
+            action = _action("delete_memories", head.why, here, outcome.batch)
+            freed = -action.bytes_freed
+            outcome.actions.append(replace(action, bytes_freed=freed, place=place))
         if found and not dry_run:
             draft = Draft(f"{DELETED}/{name}/{batch}.tar.gz", head)
             request = Request([removal(one) for one in found], draft, doing="deleting")
@@ -88,6 +88,14 @@ def delete(
             said = "was changed while it was deleted, and stays."
             outcome.problems += [f"{name}: {one} {said}" for one in kept]
     return outcome
+
+
+def _action(type: str, reason: str, held: Sequence[Holding], batch: str = "") -> Action:
+    """Return the action that brings these memories of one session back."""
+    named = [one for one in held if one.id]
+    ids, kinds = tuple(one.id for one in named), tuple(type_of(one.type) for one in named)
+    size = -sum(len(one.raw) for one in held)
+    return Action(held[0].session, type, ids, reason, size, batch, kinds=kinds)
 
 
 def removal(one: Holding) -> Change:
@@ -174,17 +182,13 @@ def restore(
     with scope.undisturbed("restoring"):
         _require(memory, name)
         found = _restorable(memory, name, wanted, batch)
-        about = tuple(one.id for one in found if one.id)
-        kinds = tuple(type_of(one.type) for one in found if one.id)
         done, facts = "anonymised" if found[0].place == "undo" else "deleted", found[0].facts
         reason = f"{done} at {facts['at']} by {facts['by']}: {facts['why']}"
-        size = -sum(len(one.raw) for one in found)
-        named = str(facts["batch"])
-        action = Action(name, "restore_memories", about, reason, size, named, kinds=kinds)
+        action = _action("restore_memories", reason, found, found[0].batch)
         if dry_run:
             return Outcome([action], dry_run=True, batch=batch or "")
         changes = [change for one in found for change in _return(memory, one)]
-        noted = {"session": name, "count": len(found), "ids": [*about], "batch": batch}
+        noted = {"session": name, "count": len(found), "ids": [*action.about], "batch": batch}
         is_limited = name != GLOBAL and is_in_use(memory, name)
         quota = memory._session(name).quota_bytes() if is_limited else None
         with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **noted):
@@ -211,8 +215,7 @@ def _restorable(
         advice = " ".join([*problems, _MAY_BE_BACK])
         error = CorruptionDetected if problems else MemoryNotFound
         raise error(about if missing else nothing, session_id=name, advice=advice)
-    order = {memory_id: number for number, memory_id in enumerate(ids or ())}
-    return sorted(found.values(), key=lambda one: order.get(one.id, 0))
+    return [*found.values()]
 
 
 def _return(memory: Memory, one: Holding) -> list[Change]:
@@ -238,12 +241,9 @@ def _require(memory: Memory, name: str) -> None:
 
 
 def evicted(memory: Memory, name: str) -> list[Holding]:
-    """Return the memories of a session that compaction has evicted, the oldest first.
-
-    A bundle that cannot be read is left out: `smp check` reports it.
-    """
+    """Return the memories of a session that compaction has evicted, the oldest first."""
     with memory._scope(name).answering("listing the evicted memories"):
-        return [*holdings(memory, name, _EVICTED)]
+        return [*holdings(memory, name, ["evicted"])]
 
 
 def bring_back(
@@ -262,7 +262,7 @@ def bring_back(
 
 def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> Outcome:
     outcome = Outcome(dry_run=dry_run)
-    found = holdings(session.memory, session.id, _EVICTED, outcome.problems)
+    found = holdings(session.memory, session.id, ["evicted"], outcome.problems)
     held = sorted(found, key=lambda one: one.container, reverse=True)  # the newest copy comes back
     if missing := sorted((wanted or set()) - {one.id for one in held}):
         advice = f"smp compact {session.id} --list, or session.evicted(), lists them."
@@ -294,10 +294,8 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> 
         for name in summaries - back.keys():
             changes.append(Change(file, name, hash_of(standing[name]), None))
         if back:
-            kinds = tuple(type_of(one.type) for one in back.values())
-            size = -sum(len(one.raw) for one in back.values())
-            about = (session.id, "bring_back", tuple(back), f"back into {file}", size)
-            outcome.actions.append(Action(*about, kinds=kinds))
+            action = _action("bring_back", f"back into {file}", [*back.values()])
+            outcome.actions.append(action)
     if not dry_run:
         request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back")
         kept = apply(session.scope, request)

@@ -30,6 +30,18 @@ def later(memory: Memory) -> Memory:
     return Memory(memory.root, clock=lambda: datetime.now(UTC) + timedelta(days=2000))
 
 
+VERBS: dict[str, Callable[[Memory], Any]] = {
+    "delete odd": lambda memory: memory.privacy.delete(SESSION, topic="odd", reason="test"),
+    "anonymise": lambda memory: memory.privacy.anonymize(SESSION),  # `restore` undoes it
+    "compact": lambda memory: later(memory).session(SESSION).compact(reduction_pct=100),
+    "bring back": lambda memory: memory.session(SESSION).bring_back(),
+    "archive": lambda memory: memory.archive_session(SESSION),
+    "unarchive": lambda memory: memory.restore_session(SESSION),
+    "delete the session": lambda memory: memory.delete_session(SESSION, reason="test"),
+    "undelete the session": lambda memory: memory.undelete_session(SESSION),
+}
+
+
 class History(RuleBasedStateMachine):
     """A session with everything that can happen to it."""
 
@@ -61,6 +73,9 @@ class History(RuleBasedStateMachine):
         tags = ["even" if self.number % 2 else "odd"]
         session.record_decision(text, made_by="Anna Berg", tags=tags)
         self.known.add(text)
+        said = self._token()
+        session.add_turn("user", said)
+        self.known.add(said)
 
     def _attempt(self, act: Callable[[Memory], Any]) -> None:
         """A verb may refuse, as on a session that is archived; then nothing has changed."""
@@ -72,15 +87,6 @@ class History(RuleBasedStateMachine):
     @rule()
     def record(self) -> None:
         self._attempt(lambda memory: self._record(memory.session(SESSION)))
-
-    @rule()
-    def say(self) -> None:
-        def act(memory: Memory) -> None:
-            text = self._token()
-            memory.session(SESSION).add_turn("user", text)
-            self.known.add(text)
-
-        self._attempt(act)
 
     @rule()
     def append_without_a_lock(self) -> None:
@@ -109,31 +115,11 @@ class History(RuleBasedStateMachine):
             ids = sorted({one.id for one in chosen.sample(found, min(3, len(found)))})
             self._do(lambda memory: memory.privacy.delete(SESSION, ids, reason="test"), steps, dies=dies)
 
-    @rule(topic=st.sampled_from(["odd", "even"]), steps=st.integers(0, 12), dies=st.booleans())
-    def delete_by_topic(self, topic: str, steps: int, dies: bool) -> None:
-        self._do(
-            lambda memory: memory.privacy.delete(SESSION, topic=topic, reason="test"), steps, dies=dies
-        )
-
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def restore(self, steps: int, dies: bool) -> None:
         batches = [one.batch for one in self.memory.privacy.deleted(SESSION)]
         if batches:
             self._do(lambda memory: memory.privacy.restore(SESSION, batch=batches[0]), steps, dies=dies)
-
-    @rule(steps=st.integers(0, 12), dies=st.booleans())
-    def anonymise(self, steps: int, dies: bool) -> None:
-        """Its batch is undone by `restore`."""
-        self._do(lambda memory: memory.privacy.anonymize(SESSION), steps, dies=dies)
-
-    @rule(steps=st.integers(0, 12), dies=st.booleans())
-    def compact(self, steps: int, dies: bool) -> None:
-        act = lambda memory: later(memory).session(SESSION).compact(reduction_pct=100)  # noqa: E731
-        self._do(act, steps, dies=dies)
-
-    @rule(steps=st.integers(0, 12), dies=st.booleans())
-    def bring_back(self, steps: int, dies: bool) -> None:
-        self._do(lambda memory: memory.session(SESSION).bring_back(), steps, dies=dies)
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def purge(self, steps: int, dies: bool) -> None:
@@ -145,16 +131,9 @@ class History(RuleBasedStateMachine):
             self.purged |= {text_of(one) for one in gone}
             self._do(lambda memory: memory.privacy.purge_now(SESSION, batch=batch), steps, dies=dies)
 
-    @rule(verb=st.sampled_from(["archive", "unarchive", "delete_session", "undelete_session"]),
-          steps=st.integers(0, 14), dies=st.booleans())  # fmt: skip
+    @rule(verb=st.sampled_from(list(VERBS)), steps=st.integers(0, 14), dies=st.booleans())
     def move(self, verb: str, steps: int, dies: bool) -> None:
-        verbs: dict[str, Callable[[Memory], Any]] = {
-            "archive": lambda memory: memory.archive_session(SESSION),
-            "unarchive": lambda memory: memory.restore_session(SESSION),
-            "delete_session": lambda memory: memory.delete_session(SESSION, reason="test"),
-            "undelete_session": lambda memory: memory.undelete_session(SESSION),
-        }
-        self._do(verbs[verb], steps, dies=dies)
+        self._do(VERBS[verb], steps, dies=dies)
 
     @rule()
     def tidy_up(self) -> None:
