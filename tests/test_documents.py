@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 from pathlib import Path
@@ -11,12 +10,11 @@ import pytest
 from daemons import smp
 from pages import outputs
 
-import smp_client
 from smp_client import Memory
 from smp_client.disk.session_files import new_metadata
 from smp_client.disk.tree import DIRECTORY_MODE, FILE_MODE
 from smp_client.disk.usage import DEFAULT_QUOTA_BYTES
-from smp_client.model import errors, layout
+from smp_client.model import layout
 from smp_client.model.record import CONTENT_CAP_BYTES, GLOBAL_KINDS, SESSION_KINDS, TURN
 from smp_client.model.times import now
 from smp_client.text.mapping import load_mapping
@@ -143,15 +141,6 @@ def test_format_gives_the_order_of_the_locks() -> None:
     marks = [f"`{name}*`" if name.endswith("/") else f"`{name}`" for name in named]
     positions = [paragraph.index(mark) for mark in marks]
     assert positions == sorted(positions)
-
-
-def test_the_error_tree_is_drawn_as_it_is() -> None:
-    drawn = dict(re.findall(r"[├└]── (\w+)\s+(MEM_E\d+)", errors.__doc__ or ""))
-    real = {name: error.code for name, error in inspect.getmembers(errors, inspect.isclass)
-            if issubclass(error, errors.SMPError) and error is not errors.SMPError}  # fmt: skip
-    assert drawn == real
-    assert len(set(real.values())) == len(real)
-    assert set(real) <= set(smp_client.__all__)
 
 
 def test_design_names_every_package_and_nothing_that_is_not_there() -> None:
