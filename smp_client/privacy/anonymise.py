@@ -31,7 +31,7 @@ from ..text.edits import spans
 from ..text.mapping import load_mapping
 from ..text.values import BadYaml, Value, hash_of, hash_of_bytes, summary_hash
 from .find import notes_about
-from .leaks import changed_file
+from .leaks import changed
 from .placeholder import (
     Anonymization,
     Names,
@@ -234,24 +234,19 @@ def anonymize(
 
 def _change(mask: Mask, one: Holding) -> Change | None:
     """Return the change of one memory; None where it names nobody, or has no id."""
-    new: bytes | dict[str, Value]
     try:
-        if one.is_file:
-            fields = functools.partial(mask.record, one.file)
-            new = changed_file(one.file, one.raw, fields, mask.placeholders.text)
-            is_same, hash = new == one.raw, hash_of_bytes(new)
-        else:
-            new = mask.record(one.file, one.value)
-            is_same, hash = new == one.value, hash_of(new)
-            if new.get("type") == "summary":
-                mask.summaries[one.id] = summary_hash(new)
+        new = changed(one, functools.partial(mask.record, one.file), mask.placeholders.text)
     except (SMPError, BadYaml, UnicodeDecodeError) as error:
         mask.problems.append(f"{one.where} cannot be read and stays as it is: {error}")
         return None
+    if isinstance(new, dict) and new.get("type") == "summary":
+        mask.summaries[one.id] = summary_hash(new)
     # An evicted turn knows the summary that stands for it by its hash.
     summary = mask.summaries.get(one.facts.get("summary", ""))
+    is_same = new == (one.raw if one.is_file else one.value)
     if (is_same and not summary) or not one.id:
         return None
+    hash = hash_of(new) if isinstance(new, dict) else hash_of_bytes(new)
     facts = _facts(hash, one.container) | ({"summary_hash": summary} if summary else {})
     return Change(one.file, one.id, one.hash, new, container=one.container, facts=facts)
 

@@ -16,22 +16,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..change.change import Change, Request, apply
-from ..change.holdings import id_of_file
+from ..change.holdings import Holding, in_file
 from ..disk import audit
-from ..disk.scopes import ARTIFACTS, is_archived, kinds_of
+from ..disk.scopes import ARTIFACTS, is_archived
 from ..disk.session_files import parse_artifact
 from ..index.sync import ask_for_scrub, scrub_index
 from ..model.errors import Conflict, CorruptionDetected
 from ..model.layout import GLOBAL
 from ..redaction.redact import FIELD, Redaction, SecretKey, with_counts
 from ..redaction.secrets import SECRET_KINDS
-from ..text.edits import located as spans_of
 from ..text.mapping import load_mapping, replace_parts
-from ..text.values import Value, hash_of, hash_of_bytes, render_entries
+from ..text.values import Value, render_entries
 from ..text.version import top_of
 
 if TYPE_CHECKING:
-    from ..disk.scope import Scope
     from ..index.database import Index
     from ..memory import Memory
 
@@ -94,14 +92,21 @@ def redact(memory: Memory, name: str, file: str, ids: Collection[str], by: str) 
     session = None if name == GLOBAL else memory._session(name).with_options(lock_timeout_s=0.2)
     scope = (session or memory.everywhere).scope
     with scope.undisturbed("redacting"):
+        found = {one.id: one for one in in_file(name, "active", "", file, scope.read(file))
+                 if not ids or one.id in ids}  # fmt: skip
         kinds: Counter[str] = Counter()
-        changes = list(_changes(scope, file, ids, kinds))
-        if not kinds:
+        changes: list[Change] = []
+        for one in found.values():
+            with suppress(SecretKey):
+                new, redacted = _redacted(one)
+                kinds.update(redacted)
+                changes += [Change(file, one.id, one.hash, new)] if redacted else []
+        if not changes:
             problem = f"No secret in {file} of {name} could be redacted."
             raise Conflict(problem, advice="Remove it by hand, or delete the memory.")
         # Before the change and after: a crash between must leave no word in the index.
         ask_for_scrub(memory, name if session else "")
-        done = sorted(change.id for change in changes if change.id)
+        done = sorted(change.id for change in changes)
         facts: dict[str, Any] = {"session": name, "count": len(changes), "file": file}
         facts |= {"ids": done, "kinds": dict(kinds)}
         with audit.noted(scope.tree, "redact", clock=memory.options.clock, by=by, **facts):
@@ -110,48 +115,41 @@ def redact(memory: Memory, name: str, file: str, ids: Collection[str], by: str) 
     return Redacted(done, scrub_index(memory))
 
 
-def _changes(
-    scope: Scope, file: str, ids: Collection[str], kinds: Counter[str]
-) -> Iterator[Change]:
-    """Yield the changes that redact memories of a file, and count the kinds."""
-    content = scope.read(file)
-    if kind := kinds_of(scope.name).get(file):
-        for memory_id, found in spans_of(kind, content, ids).items():
-            with suppress(SecretKey):
-                new, redacted = _clean(found.value)
-                kinds.update(redacted)
-                if redacted:
-                    new = with_counts(new, found.value.get(FIELD), redacted)
-                    yield Change(file, memory_id, hash_of(found.value), new)
-        return
-    if "\ufffd" in content.decode("utf-8", "replace"):
-        raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.")
+def _redacted(one: Holding) -> tuple[bytes | dict[str, Value], Counter[str]]:
+    """Return a memory without its secrets, and their kinds. Fields that identify it stay."""
+    kinds: Counter[str] = Counter()
+    if one.is_file and "\ufffd" in one.raw.decode("utf-8", "replace"):
+        raise CorruptionDetected(f"{one.file} is not UTF-8, so it was left alone.")
 
     def text_of(text: str) -> str:
-        text, redacted = Redaction().redacted_text(text)
-        kinds.update(redacted)
+        text, found = Redaction().redacted_text(text)
+        kinds.update(found)
         return text
 
     def fields_of(fields: dict[str, Value]) -> dict[str, Value]:
-        new, redacted = _clean(fields)
-        kinds.update(redacted)
+        rest = {name: item for name, item in fields.items() if name not in _FIXED}
+        clean, found = Redaction().redacted_value(rest)
+        kinds.update(found)
+        new = {name: clean.get(name, item) for name, item in fields.items()}
         return with_counts(new, fields.get(FIELD), kinds) if kinds else new
 
-    after = changed_file(file, content, fields_of, text_of)
-    yield Change(file, id_of_file(file) if ids else "", hash_of_bytes(content), after)
+    return changed(one, fields_of, text_of), kinds
 
 
-def changed_file(
-    file: str, content: bytes, fields_of: Callable[[dict[str, Value]], dict[str, Value]],
+def changed(
+    one: Holding, fields_of: Callable[[dict[str, Value]], dict[str, Value]],
     text_of: Callable[[str], str],
-) -> bytes:  # fmt: skip
-    """Return the file of one memory with its text, then its fields, changed by functions."""
+) -> bytes | dict[str, Value]:  # fmt: skip
+    """Return a memory with its fields, and the text of an artifact, changed by functions."""
+    if not one.is_file:
+        return fields_of(one.value)
+    file, content = one.file, one.raw
     if file.startswith(f"{ARTIFACTS}/"):
         fields, body = parse_artifact(content)
         text, new = text_of(body), fields_of(fields)
         before = content[: len(content) - len(body.encode())]
         if new != fields:
-            named = new if fields else {"version": 1, "id": id_of_file(file), **new}
+            named = new if fields else {"version": 1, "id": one.id, **new}
             lines = "".join(line + "\n" for line in render_entries(named, 0))
             before = f"---\n{lines}---\n".encode()
         return before + text.encode()
@@ -159,13 +157,6 @@ def changed_file(
     old = load_mapping(content, top, file)
     parts = {name: part for name, part in fields_of(old).items() if part != old.get(name)}
     return replace_parts(content, top, parts, file) if parts else content
-
-
-def _clean(value: dict[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
-    """Return the fields without secrets. Fields that identify a memory stay."""
-    rest = {name: item for name, item in value.items() if name not in _FIXED}
-    clean, kinds = Redaction().redacted_value(rest)
-    return {name: clean.get(name, item) for name, item in value.items()}, kinds
 
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
