@@ -284,20 +284,16 @@ class _Capped:
 
 def describe(tree: Tree, directory: str) -> None:
     """Render the file for people in `archived/{session}` or `deleted/{session}` anew."""
-    name, content = rendered(tree, directory)
+    place, _, session = directory.partition("/")
+    if place == ARCHIVED:
+        name, content = f"{directory}/{SUMMARY}", _summary(tree, f"{directory}/{ARCHIVE}")
+    else:
+        name, content = f"{directory}/{RECORD}", _deletions(tree, directory, session)
     if content is None:
         tree.unlink(name)
         tree.remove_empty(directory)
     else:
         tree.replace_derived(name, content)
-
-
-def rendered(tree: Tree, directory: str) -> tuple[str, bytes | None]:
-    """Return the file for people in a directory, and its content; None where it has no bundle."""
-    place, _, session = directory.partition("/")
-    if place == ARCHIVED:
-        return f"{directory}/{SUMMARY}", _summary(tree, f"{directory}/{ARCHIVE}")
-    return f"{directory}/{RECORD}", _deletions(tree, directory, session)
 
 
 def manifests(tree: Tree, directory: str) -> Iterator[tuple[str, Manifest]]:

@@ -1,9 +1,4 @@
-"""Changing records of one file: pure, for many at once.
-
-A file is its head and its records; every byte belongs to the head or to exactly one record, whose
-span is its lines up to the next record. Replacing, removing and inserting records are splices of
-spans, so every other byte stays as it is.
-"""
+"""Changing records of one file by splices of their spans, so that every other byte stays."""
 
 from __future__ import annotations
 

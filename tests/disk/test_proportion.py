@@ -17,7 +17,6 @@ import pytest
 from smp_client import Memory, Session
 from smp_client.model.record import kind_of_file
 from smp_client.passes.check import check
-from smp_client.text.format import format_of
 
 Work = Callable[[], object]
 Text = Callable[[int], str]
@@ -85,25 +84,26 @@ MARKDOWN: dict[str, Text] = {
     "rules": lambda size: "## Turn 1\n\n" + "---\n" * size + "x\n",
     "nested": lambda size: "## Turn 1\n**Fields:** " + "[" * size,
 }
-FILES = {f"findings.yaml {name}": ("findings.yaml", text) for name, text in YAML.items()} | {
-    f"conversation.md {name}": ("conversation.md", text) for name, text in MARKDOWN.items()
-}
+FILES = {f"findings.yaml {name}": text for name, text in YAML.items()}
+FILES |= {f"conversation.md {name}": text for name, text in MARKDOWN.items()}
 
 
 @pytest.fixture
-def trees(tmp_path: Path) -> Callable[[], Session]:
-    """Makes a session in a tree of its own."""
+def trees(tmp_path: Path) -> Callable[..., Session]:
+    """Makes a session in a tree of its own, with a file of this content."""
     number = iter(range(1000))
-    return lambda: Memory(tmp_path / str(next(number))).create_session(id="s1", quota_bytes=1 << 30)
 
+    def made(file: str = "notes.md", content: str = "") -> Session:
+        memory = Memory(tmp_path / str(next(number)))
+        session = memory.create_session(id="s1", quota_bytes=1 << 30)
+        (memory.root / "active/s1" / file).write_text(content)
+        return session
 
-def with_file(session: Session, file: str, content: str) -> Memory:
-    (session.scope.tree.root / "active/s1" / file).write_text(content)
-    return Memory(session.scope.tree.root)
+    return made
 
 
 @pytest.mark.parametrize("said", SAID)
-def test_a_memory_is_added(trees: Callable[[], Session], said: str) -> None:
+def test_a_memory_is_added(trees: Callable[..., Session], said: str) -> None:
     def make(size: int) -> Work:
         session, text = trees(), SAID[said](size)
         return lambda: session.record_finding(text, discovered_by="a")
@@ -112,16 +112,10 @@ def test_a_memory_is_added(trees: Callable[[], Session], said: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("way", ["parse", "check"])
-def test_a_file_is_read(trees: Callable[[], Session], way: str, name: str) -> None:
-    file, text = FILES[name]
-
+def test_a_file_is_read(trees: Callable[..., Session], name: str) -> None:
     def make(size: int) -> Work:
-        content = text(size)
-        if way == "parse":
-            return lambda: format_of(kind_of_file(file)).parse(content.encode())
-        memory = with_file(trees(), file, content)
-        return lambda: check(memory)
+        session = trees(name.partition(" ")[0], FILES[name](size))
+        return lambda: check(session.memory)
 
     require_proportion(make, 200)
 
@@ -131,11 +125,10 @@ def test_a_file_is_read(trees: Callable[[], Session], way: str, name: str) -> No
     ("conversation.md", "", "<!-- smp -->\n## Turn 1\n"),
 ])  # fmt: skip
 def test_what_nobody_finished_is_set_aside_at_once(
-    trees: Callable[[], Session], file: str, head: str, unfinished: str
+    trees: Callable[..., Session], file: str, head: str, unfinished: str
 ) -> None:
     def make(size: int) -> Work:
-        session = with_file(trees(), file, head + unfinished * size).session("s1")
-        kind = kind_of_file(file)
+        session, kind = trees(file, head + unfinished * size), kind_of_file(file)
         fields = {kind.text: "x", kind.actor: "a", "severity": "low", "type": "message"}
         return lambda: session.record(kind, fields)
 

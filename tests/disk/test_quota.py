@@ -142,18 +142,6 @@ def test_a_session_can_be_filled_to_the_last_byte(filled: Session, memory: Memor
     session.add_turn("a", "fits again")
 
 
-def test_the_metadata_may_set_another_limit(session: Session, memory: Memory) -> None:
-    """`storage.quota_bytes` counts, also when a person changes it while the session is open."""
-    session.record_finding("before", discovered_by="a")
-    path = memory.root / "active/s1/metadata.yaml"
-    path.write_text(path.read_text().replace("quota_bytes: 10485760", "quota_bytes: 1000"))
-    assert session.quota_bytes() == 1000
-    with pytest.raises(QuotaExceeded):
-        session.record_finding("x" * 1000, discovered_by="a")
-    session.update_metadata(storage={"quota_bytes": 5000})
-    session.record_finding("x" * 1000, discovered_by="a")
-
-
 @pytest.mark.parametrize("nonsense", ["0", "-5", "much", "null", "[1]"])
 def test_a_limit_that_makes_no_sense_is_that_of_the_client(
     session: Session, memory: Memory, nonsense: str
