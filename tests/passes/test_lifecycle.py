@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import NOON, Clock
 
 from smp_client import Memory, Session, SessionPutAway
 from smp_client.disk.locks import lock
@@ -23,19 +24,7 @@ from smp_client.passes.lifecycle import (
     state_for,
 )
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY, TICK = timedelta(hours=1), timedelta(days=1), timedelta(microseconds=1)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def forward(self, **time: float) -> None:
-        self.now += timedelta(**time)
 
 
 @pytest.fixture
@@ -65,9 +54,8 @@ def types(outcome: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("idle_for", "state"), [
-    (timedelta(0), "active"), (24 * HOUR - TICK, "active"), (24 * HOUR, "idle"),
-    (7 * DAY - TICK, "idle"), (7 * DAY, "decaying"), (30 * DAY - TICK, "decaying"),
-    (30 * DAY, "archived"), (4000 * DAY, "archived"),
+    (24 * HOUR - TICK, "active"), (24 * HOUR, "idle"), (7 * DAY - TICK, "idle"),
+    (7 * DAY, "decaying"), (30 * DAY - TICK, "decaying"), (30 * DAY, "archived"),
 ])  # fmt: skip
 def test_each_state_begins_where_it_is_said_to(idle_for: timedelta, state: str) -> None:
     assert state_for(idle_for, Thresholds()) == state
@@ -77,9 +65,7 @@ def test_each_state_begins_where_it_is_said_to(idle_for: timedelta, state: str) 
     ("active", NOON - HOUR, None, None),
     ("created", NOON, None, "become_active"),
     ("active", NOON - 25 * HOUR, None, "become_idle"),
-    ("idle", NOON - 6 * DAY, NOON - 5 * DAY, None),
     ("idle", NOON - 8 * DAY, NOON - 7 * DAY, "become_decaying"),
-    ("decaying", NOON - 29 * DAY, NOON - 22 * DAY, None),
     ("decaying", NOON - 31 * DAY, NOON - 24 * DAY, "archive"),
     ("active", NOON - 30 * DAY, None, "archive"),  # nobody looked for a month
     ("idle", NOON - HOUR, NOON - 2 * DAY, "become_active"),
@@ -88,10 +74,8 @@ def test_each_state_begins_where_it_is_said_to(idle_for: timedelta, state: str) 
     # By hand: it holds until the session is used, or is older than that.
     ("idle", NOON - 2 * HOUR, NOON - HOUR, None),
     ("idle", NOON - HOUR, NOON - 2 * HOUR, "become_active"),
-    ("idle", NOON - 8 * DAY, NOON - 8 * DAY + HOUR, "become_decaying"),
     ("decaying", NOON - 2 * DAY, NOON - HOUR, None),
     ("idle", NOON - HOUR, NOON + 400 * DAY, "become_active"),
-    ("idle", NOON - HOUR, None, "become_active"),
     # A word of somebody's own counts as active.
     ("on holiday", NOON - HOUR, None, None),
     ("on holiday", NOON - 25 * HOUR, None, "become_idle"),
@@ -105,18 +89,10 @@ def test_which_transition_is_due(
     assert (found and found.type) == expected
 
 
-def test_a_transition_has_a_reason() -> None:
-    found = plan(Standing("s", "idle", NOON - 8 * DAY), Thresholds(), NOON)
-    assert found
-    assert found.reason == "not used since 2026-02-21T12:00:00Z, decaying after 7 days"
-
-
 USES: dict[str, Callable[[Session], Any]] = {
     "adding": lambda s: s.add_turn("user", "hello"),
     "changing": lambda s: s.pin("DEC-001"),
-    "a state": lambda s: s.save_agent_state("veritas", {"task": "review"}),
     "an artifact": lambda s: s.save_artifact("notes", "text"),
-    "an agent": lambda s: s.agent("veritas").record_finding("Slow"),
     "a transaction": lambda s: in_transaction(s),
 }
 READS: dict[str, Callable[[Session], Any]] = {
@@ -181,7 +157,6 @@ def edit(session: Session, old: str, new: str) -> None:
     lambda s: (s.scope.tree.root / "active/s1/access.log").write_text(
         "2099-01-01T00:00:00Z DEC-001\n"),
     lambda s: edit(s, "decay:", "updated_at: 2099-01-01T00:00:00Z\n    decay:"),
-    lambda s: edit(s, 'last_accessed: "2026-03-01T13', 'last_accessed: "2099-03-01T13'),
 ])  # fmt: skip
 def test_a_time_in_the_future_keeps_nothing_alive(
     session: Session, clock: Clock, write: Callable[[Session], Any]

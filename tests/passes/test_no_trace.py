@@ -172,33 +172,6 @@ def test_every_byte_goes_when_it_is_deleted_and_then_purged(
     assert found_texts == ["something else entirely"]
 
 
-def test_a_whole_session_goes_and_comes_back_and_goes_for_good(memory: Memory) -> None:
-    through = {one.id for one in memory.session("s1").search(NEEDLE, limit=100)}
-    run("delete", "s1", "--root", memory.root, "--reason", "privacy")
-    assert not [one for one in memory.search(NEEDLE, limit=None) if one.session != "global"]
-    run("restore", "s1", "--root", memory.root)
-    assert {one.id for one in memory.session("s1").search(NEEDLE, limit=100)} == through
-    run("delete", "s1", "--root", memory.root, "--reason", "privacy")
-    delete_everything(memory)
-    run("purge", "s1", "--now", "--root", memory.root)
-    of_global = ("deleted/global/", ".smp/retired/global+")  # which is deleted, and not purged
-    left = files_with(memory.root, NEEDLE.encode())
-    assert [place for place in left if not place.startswith(of_global)] == []
-
-
-def test_nothing_brings_a_deleted_memory_back_but_a_restore(memory: Memory) -> None:
-    """Neither a new index, a check nor the restoring of another memory."""
-    session = memory.session("s1")
-    other = session.record_decision("something else entirely", made_by="vera").id
-    session.delete(other, reason="r")
-    delete_everything(memory)
-    for command in ("reindex", "check"):
-        smp(command, "--root", memory.root)
-    session.restore(other)
-    assert [one.text for one in session.search("entirely")] == ["something else entirely"]
-    assert memory.search(NEEDLE) == []
-
-
 def test_a_reference_to_a_deleted_memory_stays_and_is_no_complaint(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "sessions")
     session: Session = memory.create_session(id="s1")

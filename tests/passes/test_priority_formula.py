@@ -15,14 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Memory, Session
-from smp_client.ask.engine import ranked as listed
-from smp_client.ask.options import Wanted
-from smp_client.ask.priorities import View, prepare
 from smp_client.disk import access
-from smp_client.index.database import Index
-from smp_client.index.take_in import rebuild
 from smp_client.model.priority import Policy, Rule, standing
-from smp_client.model.ranking import Weights
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DAY = 86_400.0
@@ -146,30 +140,9 @@ def test_nonsense_of_a_session_is_left_out(config: Any) -> None:
     assert (policy.rules, policy.enabled) == (Policy().rules, True)
 
 
-def test_the_answers_go_by_what_each_session_says(tmp_path: Path) -> None:
-    """As usual, with a half-life of a day, with a least of 0.9, and without decay."""
-    memory = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
-    configs = {"plain": None, "quick": {"half_life_hours": 24}, "kept": {"min_decay_factor": 0.9},
-               "still": {"enabled": False}}  # fmt: skip
-    expected = {"plain": 0.85 * math.exp(-0.06), "quick": 0.85 * 0.25 * math.exp(-0.02),
-                "kept": 0.9, "still": 0.85}  # fmt: skip
-    for name, config in configs.items():
-        session, then = memory.create_session(id=name), NOW - timedelta(days=2)
-        session.record_preference("the same", confidence="uncertain", timestamp=then)
-        if config is not None:
-            session.update_metadata(decay_config=config)
-    for found in (memory.by_type("preference"), memory.search("same")):
-        known = {record.session: record.priority for record in found}
-        assert known == pytest.approx(expected, abs=1e-4)
-    above = memory.by_type("preference", min_priority=0.82)
-    assert {record.session for record in above} == {"kept", "still"}
-
-
 # The same formula in SQL.
 
-TIMES = st.one_of(
-    st.none(), st.floats(-400, 20)
-)  # days from now; a clock that went back has some in the future
+TIMES = st.one_of(st.none(), st.floats(-400, 20))  # days from now
 RECORDS = st.lists(
     st.fixed_dictionaries({
         "type": st.sampled_from(["decision", "finding", "preference", "learning"]),
@@ -193,7 +166,7 @@ def test_an_answer_has_the_priority_of_the_formula(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]],
     config: dict[str, Any] | None,
 ) -> None:  # fmt: skip
-    """To nine digits, whatever a record says of when it was made and read, and how often."""
+    """Whatever a record says of when it was made and read, and how often."""
     root = tmp_path_factory.mktemp("random") / "sessions"
     memory = Memory(root, clock=lambda: NOW, count_access=False)
     session, policy = memory.create_session(id="s"), Policy()
@@ -206,29 +179,15 @@ def test_an_answer_has_the_priority_of_the_formula(
         decay = {"access_count": record["times"], "base_priority": record["base"],
                  "last_accessed": read and read.isoformat()}  # fmt: skip
         fields = {"timestamp": made and made.isoformat(), **record["more"], "decay": decay}
-        key = f"{record['type']}s"
-        append_by_hand(memory.root / f"active/s/{key}.yaml", key, f"ID-{number}", fields)
+        with (memory.root / f"active/s/{record['type']}s.yaml").open("a") as output:
+            output.write(f"  - {json.dumps({'id': f'ID-{number}', **fields})}\n")
         age = (NOW - made).total_seconds() / DAY if made else 0.0
         idle = (NOW - (read or made or NOW)).total_seconds() / DAY
         how = {"base": record["base"], "age_days": age, "idle_days": idle}
         rule = standing(record["type"], record["more"])
         expected[f"ID-{number}"] = policy.priority(rule, **how, accesses=record["times"])
-    index = Index.in_memory()
-    rebuild(memory, index)
-    prepare(index, NOW, Policy())
-    view = View(index, ("s",), NOW, Policy(), Weights())
-    names = dict(index.connection.execute("SELECT key, id FROM memories"))
-    found = {names[ranked.key]: ranked.priority for ranked in listed(view, Wanted())}
-    assert found == pytest.approx(expected, abs=1e-9)
-    index.close()
     answered = {record.id: record.priority for record in session.search(limit=None)}
     assert answered == pytest.approx(expected, abs=0.5001e-4)
-
-
-def append_by_hand(file: Path, key: str, name: str, fields: dict[str, Any]) -> None:
-    with file.open("a") as output:
-        output.write(f"  - {json.dumps({'id': name, **fields})}\n")
-    assert key in file.read_text()
 
 
 def test_a_reading_counts_from_the_next_decay_pass(tmp_path: Path) -> None:
@@ -288,18 +247,8 @@ def test_a_memory_is_read_by_getting_it_and_in_a_context_not_in_a_list(counted: 
     assert len(lines(counted)) == 1
     counted.context()
     assert {"DEC-001", "DEC-003"} <= set(lines(counted)[1])
-
-
-def test_a_list_counts_where_that_is_asked_for(counted: Session) -> None:
-    """Each memory of the answer once; a question without an answer notes nothing."""
     counted.search("hello", count_access=True)
-    counted.by_topic("x", limit=1, count_access=True)
-    assert [len(line) for line in lines(counted)] == [1, 1]
-    assert lines(counted)[0] == ["turn-1"]
-    counted.by_type("decision", count_access=True)
-    assert sorted(lines(counted)[2]) == ["DEC-001", "DEC-002", "DEC-003"]
-    counted.by_agent("nobody", count_access=True)
-    assert len(lines(counted)) == 3
+    assert lines(counted)[2:] == [["turn-1"]]
 
 
 def test_a_reading_need_not_count(counted: Session) -> None:
@@ -331,22 +280,16 @@ def test_what_cannot_be_noted_was_read_all_the_same(
     assert counted.get("DEC-001").text == "number 0"
 
 
-@pytest.mark.parametrize(
-    "rubbish",
-    [b"\xff\xfe\0\0", b"2026-01-31T12:00:00Z\n\n \n", b"yesterday DEC-001\n",
-     b"2026-01-31T12:00:00Z DEC-001*0 DEC-001*x ../x *3 'x'\n", b"9999-99-99T00:00:00Z DEC-001\n",
-     b"0001-01-01T00:00:00+09:00 DEC-001\n", b"2026-01-31T12:00:00Z DEC-001"],
-)  # fmt: skip
+@pytest.mark.parametrize("rubbish", [
+    b"\xff\xfe\0\0", b"2026-01-31T12:00:00Z\n\n \n", b"yesterday DEC-001\n",
+    b"2026-01-31T12:00:00Z DEC-001*0 DEC-001*x ../x *3 'x'\n",
+    b"0001-01-01T00:00:00+09:00 DEC-001\n",
+])  # fmt: skip
 def test_rubbish_in_the_log_is_left_out(counted: Session, rubbish: bytes) -> None:
-    """What stands before and behind it counts, but for half a line at its end, which somebody may
-    still be writing.
-    """
+    """Lines before and behind it count, but for half a line at the end of the log."""
     good = b"2026-01-31T12:00:00Z DEC-001*2\n"
-    log_of(counted).write_bytes(good + rubbish)
-    assert access.parse(access.load(counted.scope)) == {"DEC-001": (2, NOW)}
-    log_of(counted).write_bytes(good + rubbish + b"\n" + good)
-    extra = 1 if rubbish.endswith(b" DEC-001") and rubbish.startswith(b"2026") else 0
-    assert access.parse(access.load(counted.scope)) == {"DEC-001": (4 + extra, NOW)}
+    log_of(counted).write_bytes(good + rubbish + b"\n" + good + good[:-1])
+    assert access.parse(access.load(counted.scope)) == {"DEC-001": (4, NOW)}
 
 
 def test_a_large_log_is_folded_and_says_the_same(counted: Session) -> None:
