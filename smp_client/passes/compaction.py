@@ -389,9 +389,10 @@ def _note_in_metadata(session: Session, notes: list[str]) -> None:
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         return
     at, quota = render_time(session._now()), session.quota_bytes()
-    total = session.scope.usage.total()
-    used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
     try:
-        session.update_metadata(storage={**used, "last_compaction": at})
+        for _ in range(2):  # again: the first note may make the metadata longer
+            total = session.scope.usage.total()
+            used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
+            session.update_metadata(storage={**used, "last_compaction": at})
     except SMPError as error:  # the session is smaller all the same
         notes.append(f"the metadata do not say so: {error}")

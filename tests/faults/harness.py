@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,6 +241,34 @@ def _differences(found: dict[str, Any], allowed: list[dict[str, Any]]) -> str:
         )
         for other in allowed
     )  # fmt: skip
+
+
+def left_behind(root: Path) -> list[str]:
+    """The names of everything that a change which was cut off leaves in `.smp/`."""
+    return [path.name for name in ("journal", "leaving", "retired", "tmp") for path in (root / ".smp" / name).glob("*")]
+
+
+def kill_and_repeat(
+    runner: Programs, operation: str, base: Path, calls_at: Sequence[str], again: Callable[[Path], dict[str, Any]],
+    *, variant: str = "sound", cap: int = 10_000,
+) -> Iterator[str]:  # fmt: skip
+    """Kill a run before each of these calls, do it again, and compare with a run that was not disturbed."""
+    undisturbed, root = base.parent / "undisturbed", base.parent / "killed"
+    shutil.copytree(base, undisturbed)
+    calls = runner.calls(operation, undisturbed, base.parent / "calls", variant)
+    wanted = again(undisturbed)
+    assert not [part for part in ("left", "secret", "problems") if wanted.get(part)]
+    every = [call for call in calls if call[0] in calls_at]
+    # Unpacking and packing make hundreds of calls that are alike: then some, spread over all.
+    for call in every[:: -(-len(every) // cap)]:
+        shutil.copytree(base, root)
+        outcome = runner.run(operation, root, variant=variant, strace=injection(call, "signal=KILL"))
+        assert outcome.killed, f"the run made no {call}"
+        found = again(root)
+        if found != wanted:
+            names = [name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
+            yield f"killed before {call}, these differ: {names}"
+        shutil.rmtree(root)
 
 
 @contextmanager

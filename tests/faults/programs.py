@@ -169,51 +169,46 @@ def remember(memory: Memory) -> None:
         memory.privacy.restore(SESSION, list(dict.fromkeys(left)))
 
 
-def archive_first(memory: Memory) -> None:
-    memory.archive_session(SESSION)
+def archive(memory: Memory) -> object:
+    return memory.sessions() and memory.archive_session(SESSION, "nobody needs it now")
 
 
-# What time does: each is prepared, killed somewhere, and done again by whoever comes next.
-PREPARATIONS: dict[str, tuple[Action, ...]] = {
-    "decay": (),
-    "compact": (grow,),
-    "bring_back": (grow, compact),
-    "archive": (),
-    "unarchive": (lambda memory: memory.archive_session(SESSION),),
-    "delete_session": (),
-    "undelete_session": (lambda memory: memory.delete_session(SESSION, reason="privacy"),),
-    "delete_archived": (lambda memory: memory.archive_session(SESSION),),
-    "undelete_archived": (
-        lambda memory: memory.archive_session(SESSION),
-        lambda memory: memory.delete_session(SESSION, reason="privacy"),
-    ),
-    "forget": (grow, compact),
-    "remember": (grow, compact, forget),
-    "forget_in_archive": (archive_first,),
-    "remember_in_archive": (archive_first, lambda memory: forget(memory, FORGOTTEN_IN_ARCHIVE)),
-    "purge_memories": (lambda memory: delete_secret(memory.root, whole=False),),
-    "purge_session": (lambda memory: delete_secret(memory.root, whole=True),),
-}  # fmt: skip
-PASSES: dict[str, Action] = {
-    "decay": lambda memory: memory.session(SESSION).decay(),
-    "compact": compact,
-    "bring_back": lambda memory: memory.session(SESSION).bring_back(),
-    "archive": lambda memory: memory.sessions() and memory.archive_session(SESSION, "nobody needs it now"),
-    "unarchive": lambda memory: memory.archived_sessions() and memory.restore_session(SESSION),
-    "delete_session": lambda memory: memory.sessions() and memory.delete_session(SESSION, reason="privacy"),
-    "undelete_session": lambda memory: memory.deleted_sessions() and memory.undelete_session(SESSION),
-    "delete_archived": lambda memory: memory.archived_sessions() and memory.delete_session(SESSION, reason="privacy"),
-    "undelete_archived": lambda memory: memory.deleted_sessions() and memory.undelete_session(SESSION),
-    "forget": forget,
-    "remember": remember,
-    "forget_in_archive": lambda memory: forget(memory, FORGOTTEN_IN_ARCHIVE),
-    "remember_in_archive": remember,
-    "purge_memories": purge,
-    "purge_session": purge,
+def unarchive(memory: Memory) -> object:
+    return memory.archived_sessions() and memory.restore_session(SESSION)
+
+
+def delete_whole(memory: Memory) -> object:
+    is_there = memory.sessions() or memory.archived_sessions()
+    return is_there and memory.delete_session(SESSION, reason="privacy")
+
+
+def undelete(memory: Memory) -> object:
+    return memory.deleted_sessions() and memory.undelete_session(SESSION)
+
+
+def forget_in_archive(memory: Memory) -> None:
+    forget(memory, FORGOTTEN_IN_ARCHIVE)
+
+
+# Each pass with its preparations: it is killed somewhere, and done again by whoever comes next.
+PASSES: dict[str, tuple[Action, ...]] = {
+    "decay": (lambda memory: memory.session(SESSION).decay(),),
+    "compact": (grow, compact),
+    "bring_back": (grow, compact, lambda memory: memory.session(SESSION).bring_back()),
+    "archive": (archive,),
+    "unarchive": (archive, unarchive),
+    "delete_session": (delete_whole,),
+    "undelete_session": (delete_whole, undelete),
+    "delete_archived": (archive, delete_whole),
+    "undelete_archived": (archive, delete_whole, undelete),
+    "forget": (grow, compact, forget),
+    "remember": (grow, compact, forget, remember),
+    "forget_in_archive": (archive, forget_in_archive),
+    "remember_in_archive": (archive, forget_in_archive, remember),
+    "purge_memories": (lambda memory: delete_secret(memory.root, whole=False), purge),
+    "purge_session": (lambda memory: delete_secret(memory.root, whole=True), purge),
 }
-
-
-# What brings memories in from elsewhere: what it takes in is in the tree itself, so that a copy of the tree has it too.
+# Imports: the source is in the tree itself, so that a copy of the tree has it too.
 MOVES: dict[str, Action] = {
     "import": lambda memory: memory.exchange.import_(memory.root / "incoming.jsonl"),
     "import_layout": lambda memory: memory.exchange.import_(memory.root / "incoming"),
@@ -293,7 +288,7 @@ VARIANTS: dict[str, Callable[[], None]] = {
 def perform(operation: str, root: Path, variant: str, say: Callable[[str], object]) -> None:
     VARIANTS[variant]()
     memory = open_memory(root) if operation in OPERATIONS else open_later(root)
-    for action in OPERATIONS.get(operation) or (PASSES.get(operation) or MOVES[operation],):
+    for action in OPERATIONS.get(operation) or (MOVES.get(operation) or PASSES[operation][-1],):
         if variant == "early acknowledgement":
             say("done")
         try:

@@ -173,20 +173,9 @@ def all_calls(base: Path, directory: Path) -> list[Call]:
 
 @pytest.mark.slow
 @needs_strace
-def test_killed_at_some_system_calls_of_a_batch(tmp_path: Path) -> None:
-    """Killed before one of its changing system calls, from the start to the last derived file: the next daemon makes the index
-    that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes most."""
-    base = changed_tree(tmp_path)
-    calls = all_calls(base, tmp_path)
-    some = random.Random(3).sample(calls, 3)
-    assert list(kill_at(some, base, tmp_path)) == []
-
-
-@pytest.mark.slow
-@needs_strace
 def test_killed_at_most_kinds_of_system_calls_of_a_batch(tmp_path: Path) -> None:
-    """As above, at every third of the renames, removals, fsyncs and the like, and at every 24th of the calls that come by the
-    hundred; another third each time."""
+    """The next daemon makes the index that a rebuild gives, takes the drop in once, and no byte that is not derived differs. At
+    every third of the renames, removals, fsyncs and the like, and at every 24th of the calls that come by the hundred."""
     base = changed_tree(tmp_path)
     frequent = {"pwrite64", "mkdirat", "write"}
     calls = [(name, number) for name, number in all_calls(base, tmp_path) if name not in frequent or number % 8 == 0]
@@ -377,10 +366,13 @@ def write_many(memory: Memory, start: int, count: int) -> None:
         temporary.rename(folder / f"a{number % 100}.yaml")
 
 
-def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
+@pytest.mark.parametrize("writes", [2_000, pytest.param(205_000, marks=pytest.mark.slow)])
+def test_many_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path, writes: int) -> None:
+    """Memory, descriptors and threads after the warm-up stay within a fixed bound, and the index is right in the end. Each write is
+    five events: the slow form is more than a million."""
     add_sessions(memory, 4)
     rounds = 10
-    with running(memory.root, log=directory / "log") as daemon:
+    with running(memory.root, log=tmp_path / "log") as daemon:
         samples: list[dict[str, int]] = []
         for number in range(rounds):
             write_many(memory, number * writes // rounds, writes // rounds)
@@ -399,13 +391,6 @@ def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
         assert smp("sync", "--root", memory.root).returncode == 0
         wait_until_true(memory.root)
         assert daemon.stop() == 0
-
-
-@pytest.mark.parametrize("writes", [2_000, pytest.param(205_000, marks=pytest.mark.slow)])
-def test_many_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path, writes: int) -> None:
-    """Memory, descriptors and threads after the warm-up stay within a fixed bound, and the index is right in the end. Each write is
-    five events: the slow form is more than a million."""
-    stays_flat(memory, tmp_path, writes)
 
 
 # Told to stop.

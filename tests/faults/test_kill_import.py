@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHANGING, MOVING, Programs, injection, needs_strace
+from harness import CHANGING, MOVING, Programs, kill_and_repeat, left_behind, needs_strace
 from programs import SESSION, build, open_later, open_memory
 
 from smp_client.passes.tidy import tidy
@@ -64,51 +63,22 @@ def prepared_layout(directory: Path) -> Path:
 SOURCES = {"import": ("incoming.jsonl", prepared), "import_layout": ("incoming", prepared_layout)}
 
 
-def done_again(root: Path, source: str) -> dict[str, Any]:
+def done_again(source: str, root: Path) -> dict[str, Any]:
     """What there is after whoever comes next has tidied up and repeated it."""
     memory = open_later(root)
     tidy(memory)
     done = memory.exchange.import_(root / source)
     tidy(memory)
-    left = [path.name for name in ("journal", "leaving", "retired", "tmp") for path in (root / ".smp" / name).glob("*")]
-    return {"left": left, "problems": done.problems, **contents(root)}
-
-
-def kill_everywhere(
-    runner: Programs, directory: Path, calls_at: tuple[str, ...], program: str = "import", every: int = 1
-) -> Iterator[str]:
-    source, prepare = SOURCES[program]
-    base = prepare(directory)
-    undisturbed = directory / "undisturbed"
-    shutil.copytree(base, undisturbed)
-    calls = runner.calls(program, undisturbed, directory / "calls")
-    wanted = done_again(undisturbed, source)
-    assert wanted["left"] == wanted["problems"] == []
-    assert "active/new/conversation.md" in wanted
-    for call in [call for call in calls if call[0] in calls_at][::every]:
-        root = directory / "killed"
-        shutil.copytree(base, root)
-        outcome = runner.run(program, root, strace=injection(call, "signal=KILL"))
-        assert outcome.killed, f"the run made no {call}"
-        found = done_again(root, source)
-        if found != wanted:
-            names = [name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
-            yield f"killed before {call}, these differ: {names}"
-        shutil.rmtree(root)
+    return {"left": left_behind(root), "problems": done.problems, **contents(root)}
 
 
 @needs_strace
+@pytest.mark.parametrize("cap", [12, pytest.param(10_000, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize("program", SOURCES)
 def test_an_import_that_is_killed_and_repeated_ends_where_it_would_have_ended(
-    runner: Programs, tmp_path: Path, program: str
+    runner: Programs, tmp_path: Path, program: str, cap: int
 ) -> None:
-    """Nothing is there twice, nothing is missing, nothing is left behind, at every eighth call that changes the disk."""
-    assert list(kill_everywhere(runner, tmp_path, (*CHANGING, *MOVING), program, every=8)) == []
-
-
-@needs_strace
-@pytest.mark.slow
-@pytest.mark.parametrize("program", SOURCES)
-def test_an_import_that_is_killed_anywhere(runner: Programs, tmp_path: Path, program: str) -> None:
-    """Nothing is lost or doubled at any call that changes the disk."""
-    assert list(kill_everywhere(runner, tmp_path, (*CHANGING, *MOVING), program)) == []
+    """Nothing is there twice, missing or left behind, at some calls that change the disk, or at all."""
+    source, prepare = SOURCES[program]
+    again = partial(done_again, source)
+    assert list(kill_and_repeat(runner, program, prepare(tmp_path), (*CHANGING, *MOVING), again, cap=cap)) == []

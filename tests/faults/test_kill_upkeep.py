@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 import tarfile
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHANGING, MOVING, Programs, injection, needs_strace
-from programs import PASSES, PREPARATIONS, SECRET, build, open_later
+from harness import CHANGING, MOVING, Programs, kill_and_repeat, left_behind, needs_strace
+from programs import PASSES, SECRET, build, open_later
 
 from smp_client import SMPError
 from smp_client.passes.tidy import tidy
@@ -26,7 +26,7 @@ _KILLS_CAP = 35
 def prepared(operation: str, root: Path) -> None:
     build(root)
     memory = open_later(root)
-    for action in PREPARATIONS[operation]:
+    for action in PASSES[operation][:-1]:
         action(memory)
     tidy(memory)
 
@@ -37,14 +37,13 @@ def done_again(operation: str, root: Path) -> dict[str, Any]:
     tidy(memory)
     failed = ""
     try:
-        PASSES[operation](memory)
+        PASSES[operation][-1](memory)
     except SMPError as error:
         failed = str(error)
     tidy(memory)
-    left = [path.name for name in ("journal", "leaving", "retired", "tmp") for path in (root / ".smp" / name).glob("*")]
     secret = holding(root, SECRET) if operation.startswith("purge_") else []
     memory.close()
-    return {"failed": failed, "left": left, "secret": secret, **contents(root)}
+    return {"failed": failed, "left": left_behind(root), "secret": secret, **contents(root)}
 
 
 def holding(root: Path, text: bytes) -> list[str]:
@@ -78,25 +77,9 @@ def members(path: Path) -> dict[str, bytes]:
 def kill_everywhere(
     runner: Programs, operation: str, directory: Path, calls_at: tuple[str, ...], variant: str = "sound", cap: int = _KILLS_CAP
 ) -> Iterator[str]:
-    base = directory / "base"
-    prepared(operation, base)
-    undisturbed = directory / "undisturbed"
-    shutil.copytree(base, undisturbed)
-    calls = runner.calls(operation, undisturbed, directory / "calls", variant)
-    wanted = done_again(operation, undisturbed)
-    assert wanted["left"] == wanted["secret"] == []
-    every = [call for call in calls if call[0] in calls_at]
-    # Unpacking and packing make hundreds of calls that are alike: then some, spread over all.
-    for call in every[:: -(-len(every) // cap)]:
-        root = directory / "killed"
-        shutil.copytree(base, root)
-        outcome = runner.run(operation, root, variant=variant, strace=injection(call, "signal=KILL"))
-        assert outcome.killed, f"the run made no {call}"
-        found = done_again(operation, root)
-        if found != wanted:
-            names = [name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
-            yield f"killed before {call}, these differ: {names}"
-        shutil.rmtree(root)
+    prepared(operation, directory / "base")
+    again = partial(done_again, operation)
+    return kill_and_repeat(runner, operation, directory / "base", calls_at, again, variant=variant, cap=cap)
 
 
 # Every pass has its turn in the slow test below, at every call that changes anything.

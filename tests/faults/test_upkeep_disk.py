@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections import Counter
@@ -11,17 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
-    SYNCING,
-    WRITING,
-    Call,
-    Outcome,
-    Programs,
-    injection,
-    mounted,
-    needs_mounts,
-    needs_strace,
-)
+from harness import SYNCING, WRITING, Call, Outcome, Programs, injection, needs_strace
 from programs import PASSES, SESSION, open_later
 from test_kill_upkeep import contents, done_again, prepared
 
@@ -59,16 +48,13 @@ def differing(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
 class Failing:
     """Runs of one pass, each of which meets a failure of its own."""
 
-    def __init__(self, operation: str, directory: Path, runner: Programs | None = None, variant: str = "sound") -> None:
+    def __init__(self, operation: str, directory: Path, runner: Programs, variant: str = "sound") -> None:
         self.operation, self._directory, self._runner, self._variant = operation, directory, runner, variant
         self.base = directory / "base"
         prepared(operation, self.base)
         undisturbed = directory / "undisturbed"
         shutil.copytree(self.base, undisturbed)
-        if runner is None:
-            PASSES[operation](open_later(undisturbed))
-        else:
-            self._files = self._touched(runner, undisturbed)
+        self._files = self._touched(runner, undisturbed)
         self._done = tidied(undisturbed)
         self._wanted = done_again(operation, undisturbed)
 
@@ -93,7 +79,6 @@ class Failing:
 
     def problems(self, calls: list[Call], error: str, *, on: bool = False) -> Iterator[str]:
         """What is wrong after each of these calls has failed; with all of the same name that come after it, if so wanted."""
-        assert self._runner is not None
         for call in calls:
             root = self._directory / "failed"
             shutil.copytree(self.base, root)
@@ -172,41 +157,3 @@ def test_the_same_failures_find_a_broken_pass(
     failing = Failing(operation, tmp_path, runner, variant)
     found = failing.problems(failing.calls(names, of_index=1000), "EIO" if names is SYNCING else "ENOSPC", on=names is WRITING)
     assert any(noticed in problem for problem in found)
-
-
-_LEVELS = (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 50, 64, 100)  # in pages
-
-
-@needs_mounts
-@pytest.mark.parametrize("levels", [_LEVELS[::2], pytest.param(_LEVELS[1::2], marks=pytest.mark.slow)], ids=["some", "others"])
-@pytest.mark.parametrize("operation", MOST)
-def test_a_small_disk_filled_to_various_levels(operation: str, levels: tuple[int, ...], tmp_path: Path) -> None:
-    """With no page left, or a few more: the pass raises SMPError and nothing is lost, or does all of it. While the disk is full the
-    session is in one place; when there is room again, the same call ends as it would have ended on an empty disk."""
-    failing = Failing(operation, tmp_path)
-    found: list[str] = []
-    outcomes = set()
-    with mounted("none", tmp_path / "small", "tmpfs", "size=4m") as disk:
-        for pages in levels:
-            root, ballast = disk / "root", disk / "ballast"
-            shutil.copytree(failing.base, root)
-            ballast.write_bytes(b"x" * (os.statvfs(disk).f_bfree - pages) * 4096)
-            outcomes.add(error := _attempt(operation, root))
-            if len(standing := places(root)) != 1:
-                found.append(f"{pages} pages: while it is full the session is in {standing}")
-            ballast.unlink()
-            found += [f"{pages} pages, {error}: {problem}" for problem in failing.after(root, acknowledged=error is None)]
-            shutil.rmtree(root)
-    assert found == []
-    assert outcomes >= {None, "StorageFailed"}
-
-
-def _attempt(operation: str, root: Path) -> str | None:
-    memory = open_later(root)
-    try:
-        PASSES[operation](memory)
-    except SMPError as error:
-        return type(error).__name__
-    finally:
-        memory.close()
-    return None
