@@ -205,7 +205,7 @@ def test_after_a_month_it_is_archived(memory: Memory, session: Session, clock: C
     assert types(lifecycle(memory)) == ["archive"]
     why = "not used since 2026-03-01T12:00:00Z, archived after 30 days"
     assert memory.archived_sessions()[0].why == why
-    advice = r"is archived\. smp unarchive s1, or memory\.restore"
+    advice = r"is archived\. smp unarchive s1"
     with pytest.raises(SessionPutAway, match=advice):
         memory.session("s1")
     assert memory.restore_session("s1").state == "active"
