@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..redaction.personal import personal
-from ..redaction.redact import secrets_under
+from ..redaction.redact import replaced, secrets_under
 from ..redaction.secrets import Found, joined
 
 USER, PROJECT = "user_names", "project_names"
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
-_ROUNDS = 64  # far more than any text needs
 _HIDDEN = "secrets"  # the kind whose originals are never shown
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _FORM = re.compile(
@@ -167,20 +166,9 @@ class Placeholders:
         self._next = {kind: _series(kind) for kind in _CLASSES}
 
     def text(self, text: str, key: str = "") -> str:
-        """Return a text with placeholders. A key such as `password` makes the text a secret.
-
-        The text beside a new placeholder can become a find, so this repeats until none is left.
-        """
-        for _ in range(_ROUNDS):
-            pieces: list[str] = []
-            at = 0
-            for spot in self._spots(text, key):
-                pieces += [text[at : spot.start], self._placeholder(spot)]
-                at = spot.end
-            if not pieces:
-                return text
-            text = "".join([*pieces, text[at:]])
-        return text
+        """Return a text with placeholders. A key such as `password` makes the text a secret."""
+        return replaced(text, lambda text: [(spot.start, spot.end, self._placeholder(spot))
+                                            for spot in self._spots(text, key)])  # fmt: skip
 
     def tag(self, tag: str) -> str:
         """Return a tag with placeholders. The result is a valid tag."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..model import errors
@@ -28,7 +28,7 @@ UNLOCKED = ("report", "redact", "off")
 PATTERNS_CAP = 100
 PATTERN = "3 to 100 letters, digits, blanks and .,:/@_-, with # for a digit and * for a word"
 _DEPTH_CAP = 64
-_ROUNDS = 8
+_ROUNDS = 64  # far more than any text needs
 _KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
 _PLACEHOLDER = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]")
 # In one entry of a list, how the key and the value are called: `{name: DB_PASSWORD, value: …}`.
@@ -128,18 +128,12 @@ class Redaction(_Redaction):
         return new
 
     def _text(self, text: str, key: str, kinds: Counter[str]) -> str:
-        """Redact until nothing is found: beside a placeholder a text can have another shape."""
-        for _ in range(_ROUNDS):
-            pieces: list[str] = []
-            position = 0
+        def find(text: str) -> Iterator[tuple[int, int, str]]:
             for start, end, kind in self._found(text, key):
                 kinds[kind] += 1
-                pieces += [text[position:start], placeholder(kind)]
-                position = end
-            if not pieces:
-                return text
-            text = "".join([*pieces, text[position:]])
-        return text
+                yield start, end, placeholder(kind)
+
+        return replaced(text, find)
 
     def _found(self, text: str, key: str) -> Iterator[Found]:
         """Yield, in order, the spans to be redacted that are no placeholder already."""
@@ -176,6 +170,20 @@ class SecretKey(Invalid):
         self.kinds = kinds
         problem = f"a key of a mapping looks like a secret ({listed_kinds(kinds)})"
         super().__init__([f"{problem}; put it into a value, where it is redacted"])
+
+
+def replaced(text: str, find: Callable[[str], Iterable[tuple[int, int, str]]]) -> str:
+    """Replace each find until there is none: beside a new text another one can come about."""
+    for _ in range(_ROUNDS):
+        pieces: list[str] = []
+        at = 0
+        for start, end, new in find(text):
+            pieces += [text[at:start], new]
+            at = end
+        if not pieces:
+            return text
+        text = "".join([*pieces, text[at:]])
+    return text
 
 
 def placeholder(kind: str) -> str:

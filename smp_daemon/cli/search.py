@@ -61,13 +61,10 @@ def search(call: Call) -> None:
 
 
 def _result(memory: Memory, record: Record) -> dict[str, Any]:
-    names = ("id", "session", "type", "timestamp", "by", "score", "priority", "text", "rationale",
-             "tags", "marks", "file")  # fmt: skip
-    file = str(memory.root / record.file) if record.file else None
-    whole = {**out.record_json(record), "score": record.score, "file": file,
-             "rationale": record.data.get("rationale")}  # fmt: skip
-    explained = {} if record.explanation is None else {"explanation": record.explanation}
-    return {name: whole[name] for name in names} | explained
+    found = {**out.record_json(record), "score": record.score}
+    found["rationale"] = found.pop("data").get("rationale")
+    found["file"] = str(memory.root / record.file) if record.file else None
+    return found if record.explanation is None else {**found, "explanation": record.explanation}
 
 
 @command("[SESSION]")
