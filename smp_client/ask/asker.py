@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -57,7 +56,7 @@ class Asker(NamedTuple):
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:
-            return question(View(index, tuple(self.scopes), now, policy, weights))
+            return question(View(index, self.scopes, now, policy, weights))
 
         def ready(index: Index) -> None:
             prepare(index, now, policy)
@@ -82,6 +81,5 @@ def _of_project(view: View, project: str | None) -> View:
     asked = "SELECT scope FROM sessions WHERE project NOT IN ('', ?)"
     rows = view.index.connection.execute(asked, (project_of(sayable(project)),))
     others = {session_of(scope) for (scope,) in rows}
-    return replace(
-        view, scopes=tuple(scope for scope in view.scopes if session_of(scope) not in others)
-    )
+    scopes = [scope for scope in view.scopes if session_of(scope) not in others]
+    return View(view.index, scopes, view.now, view.policy, view.weights)

@@ -7,7 +7,7 @@ reading counts once the decay pass has added it to the record.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
@@ -33,15 +33,14 @@ _HAS_RULES = "metadata LIKE '%decay_config%'"
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
 
 
-@dataclass(frozen=True)
 class View:
     """An index with everything that a question needs."""
 
-    index: Index
-    scopes: tuple[str, ...]
-    now: datetime
-    policy: Policy
-    weights: Weights
+    def __init__(
+        self, index: Index, scopes: Iterable[str], now: datetime, policy: Policy, weights: Weights
+    ) -> None:
+        self.index, self.scopes = index, tuple(scopes)
+        self.now, self.policy, self.weights = now, policy, weights
 
     def within(self, column: str) -> Sql:
         """Return the condition that the column names one of the scopes."""

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import shutil
-import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,12 +13,10 @@ from daemons import (
     index_contents,
     rebuilt_contents,
     running,
-    smp,
     status,
     wait_until,
     wait_until_true,
 )
-from derived_rows import contents as rows_of
 
 from smp_client import (
     CorruptionDetected,
@@ -34,14 +28,10 @@ from smp_client import (
     SessionNotFound,
     SessionPutAway,
 )
-from smp_client.disk.bundle import TOTAL_CAP_BYTES
 from smp_client.disk.scopes import scopes
-from smp_client.index.database import Index
 from smp_client.index.sync import bring_up_to_date
-from smp_client.index.take_in import outdated, rebuild, refresh
 from smp_client.model.layout import INDEX_FILE
 from smp_client.passes.check import check
-from smp_daemon.ingest import indexer
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
 
@@ -217,36 +207,11 @@ def both(memory: Memory) -> None:
     kept.rename(memory.root / "archived/old")
 
 
-def is_true(memory: Memory, index: Index) -> bool:
-    fresh = Index.in_memory()
-    rebuild(memory, fresh)
-    return rows_of(fresh) == rows_of(index)
-
-
 def test_a_session_that_is_in_use_has_no_summary_in_sight(memory: Memory) -> None:
-    """Its archive is forgotten with one look, and nothing is left to do."""
-    index = Index.in_memory()
-    rebuild(memory, index)
+    bring_up_to_date(memory)
     both(memory)
     assert scopes(memory) == ["global", "new", "old"]
     assert found_in(memory) == IDS
-    for scope, file in list(outdated(memory, index)):
-        refresh(memory, index, scope, file)
-    assert list(outdated(memory, index)) == []
-    assert is_true(memory, index)
-
-
-@pytest.mark.parametrize("notice", ["active/old", "archived/old", "active/old/decisions.yaml"])
-def test_one_notice_is_enough_to_archive_a_session(memory: Memory, notice: str) -> None:
-    """Whichever of its two places it names."""
-    memory.restore_session("old")
-    index = Index.in_memory()
-    rebuild(memory, index)
-    memory.archive_session("old", "again")
-    taken = indexer.take_in(memory, index, [notice])
-    assert taken.vanished == {"old"}
-    indexer.forget(index, taken.vanished)
-    assert is_true(memory, index)
 
 
 def test_a_daemon_follows_a_session_into_the_archive_and_back(tmp_path: Path) -> None:
@@ -279,30 +244,7 @@ def test_a_daemon_follows_a_session_into_the_archive_and_back(tmp_path: Path) ->
         wait_until(is_known, "the changes are known")
 
 
-def test_what_is_archived_is_unpacked_once(memory: Memory) -> None:
-    """A scan compares only the state of its file, also after the file was copied."""
-    index = Index.in_memory()
-    assert indexer.scan(memory, index).parsed_bytes > 0
-    assert indexer.scan(memory, index).files == 0
-    archive = memory.root / "archived/old/archive.tar.gz"
-    archive.write_bytes(archive.read_bytes())
-    again = indexer.scan(memory, index)
-    assert (again.files, again.parsed_bytes) == (1, 0)
-
-
-def packed_zeros(size_bytes: int) -> bytes:
-    """Return an archive whose one member is this large, in few bytes."""
-    made = io.BytesIO()
-    with gzip.open(made, "wb", compresslevel=9) as packed:
-        head = tarfile.TarInfo("decisions.yaml")
-        head.size = size_bytes
-        packed.write(head.tobuf())
-        for _ in range(0, size_bytes, 1 << 20):
-            packed.write(bytes(1 << 20))
-    return made.getvalue()
-
-
-@pytest.mark.parametrize("damage", ["cut off", "a link out", "a bomb", "gone"])
+@pytest.mark.parametrize("damage", ["cut off", "a link out", "gone"])
 def test_an_archive_that_cannot_be_read_costs_only_itself(
     memory: Memory, damage: str, tmp_path: Path
 ) -> None:
@@ -310,9 +252,8 @@ def test_an_archive_that_cannot_be_read_costs_only_itself(
     bring_up_to_date(memory)
     archive = memory.root / "archived/old/archive.tar.gz"
     content = archive.read_bytes()
-    if damage in ("cut off", "a bomb"):
-        bomb = damage == "a bomb"
-        archive.write_bytes(packed_zeros(TOTAL_CAP_BYTES + 1) if bomb else content[:100])
+    if damage == "cut off":
+        archive.write_bytes(content[:100])
         with pytest.raises(CorruptionDetected, match=r"archived/old/archive\.tar\.gz"):
             Memory(memory.root.rename(tmp_path / "moved")).get("old/DEC-009")
         (tmp_path / "moved").rename(memory.root)
@@ -347,17 +288,3 @@ def test_a_name_that_is_none_says_what_to_do(memory: Memory) -> None:
     memory.delete_session("old", reason="done with")
     with pytest.raises(SessionPutAway, match="is deleted"):
         memory.get("old/DEC-001")
-
-
-def test_the_commands_show_what_is_archived(memory: Memory) -> None:
-    """`smp search` finds it, `smp show` shows it, `smp sessions --all` lists it."""
-    root = ("--root", memory.root)
-    assert "Amounts in francs [archived]" in smp("search", "francs", *root).stdout
-    assert json.loads(smp("search", "francs", "--json", *root).stdout)[0]["marks"] == ["archived"]
-    shown = smp("show", "old", *root).stdout
-    for part in ("archived", "Shop", "Keep invoices for ten years", "FIND-001"):
-        assert part in shown
-    for name in (("old", "FIND-001"), ("old/FIND-001",), ("FIND-001",)):
-        assert "The ledger rounds twice" in smp("show", *name, *root).stdout
-    assert "old" not in smp("sessions", *root).stdout
-    assert "archived" in smp("sessions", "--all", *root).stdout

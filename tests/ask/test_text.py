@@ -132,17 +132,3 @@ def test_a_long_text_of_anything_is_answered_soon(table: sqlite3.Connection, par
     with no_hang():
         ask(table, text)
         words(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("When did Caroline go to the group?", ["caroline", "go", "group"]),
-        ("Caroline's group; CAROLINE didn't", ["caroline", "group"]),
-        ("foo_bar, DEC-001!", ["foo", "bar", "dec", "001"]),
-        ("it is the", []),
-        ("🎉 läuft", ["läuft"]),
-    ],
-)
-def test_words_are_lower_case_in_order_and_without_stop_words(text: str, found: list[str]) -> None:
-    assert words(text) == found
