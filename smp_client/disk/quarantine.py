@@ -8,11 +8,10 @@ from datetime import datetime
 
 from ..model.layout import QUARANTINE
 from ..model.times import render_time
-from ..text.values import Value, render_entries
+from ..text.values import Value, render_lines
 from .scopes import Place
 from .tree import Tree
 
-_DIRECTORY = ".directory"
 _NAME_CHARACTERS = 60
 
 
@@ -20,7 +19,7 @@ def quarantined(memory: Place) -> Iterator[str]:
     """Yield the name of each quarantined piece, below the root."""
     for scope in memory.tree.directories(QUARANTINE):
         for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
-            if name.endswith((".bytes", _DIRECTORY)):
+            if name.endswith(".bytes"):
                 yield f"{QUARANTINE}/{scope}/{name}"
 
 
@@ -28,21 +27,15 @@ def quarantine_bytes(
     tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime
 ) -> str:
     """Write bytes durably into quarantine, so that the caller may cut them from their file.
-    Return the name of the piece."""
-    name = _new_name(tree, scope, file, at)
-    tree.create(f"{name}.bytes", content)
-    _note(tree, name, {"file": file, "offset": offset, "bytes": len(content)}, why, at)
-    return name
 
-
-def _new_name(tree: Tree, scope: str, file: str, at: datetime) -> str:
+    Return the name of the piece.
+    """
     directory = f"{QUARANTINE}/{scope}"
     tree.make_directory(directory)
     shown = "".join(sign if sign.isprintable() else "_" for sign in file.replace("/", "+"))
-    return f"{directory}/{at:%Y%m%dT%H%M%S}-{shown[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
-
-
-def _note(tree: Tree, name: str, about: dict[str, Value], why: str, at: datetime) -> None:
-    note = {"version": 1, **about, "set_aside_at": render_time(at), "why": why}
-    lines = "".join(f"{line}\n" for line in render_entries(note, 0))
-    tree.create(f"{name}.note.yaml", lines.encode())
+    name = f"{directory}/{at:%Y%m%dT%H%M%S}-{shown[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
+    tree.create(f"{name}.bytes", content)
+    note: dict[str, Value] = {"version": 1, "file": file, "offset": offset, "bytes": len(content)}
+    note |= {"set_aside_at": render_time(at), "why": why}
+    tree.create(f"{name}.note.yaml", render_lines(note).encode())
+    return name

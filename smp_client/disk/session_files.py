@@ -13,7 +13,7 @@ from ..model.times import render_time, time_of
 from ..redaction.redact import FIELD, OFF, Redaction, with_counts
 from ..text.contents import new_fields, plain_parts
 from ..text.mapping import load_mapping, render_mapping, replace_parts
-from ..text.values import BadYaml, Value, decode, load, render_entries
+from ..text.values import BadYaml, Value, decode, load, render_lines
 from ..text.version import in_present_words, require_known, stated
 
 METADATA = "metadata.yaml"
@@ -102,8 +102,7 @@ def render_artifact(
     if (size := len(text.encode())) > CONTENT_CAP_BYTES:
         raise Invalid([f"an artifact may hold {CONTENT_CAP_BYTES:,} bytes, not {size:,}"])
     head = with_counts(head, head.get(FIELD), kinds) if kinds else head
-    lines = "".join(f"{line}\n" for line in render_entries(head, 0))
-    return f"---\n{lines}---\n{text}".encode()
+    return f"---\n{render_lines(head)}---\n{text}".encode()
 
 
 def parse_artifact(content: bytes) -> tuple[dict[str, Value], str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from ..model.errors import CorruptionDetected
 from ..model.layout import FORMAT_VERSION
-from .values import BadYaml, Value, decode, load, render_entries
+from .values import BadYaml, Value, decode, load, render_lines
 from .version import in_present_words, require_known, stated, version_in
 
 _PART = r"( +)([\"']?)([^\s\"'#:][^\"':]*)\2[ \t]*:(?=\s|\Z)"
@@ -35,7 +35,7 @@ def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
 
 def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
     """Return the whole file in our style."""
-    return _lines({"version": FORMAT_VERSION, top: dict(parts)}).encode()
+    return render_lines({"version": FORMAT_VERSION, top: dict(parts)}).encode()
 
 
 def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: str) -> bytes:
@@ -67,7 +67,7 @@ def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
     whole = load(decode(content))
     beside = whole if isinstance(whole, dict) else {}
     beside = {name: value for name, value in beside.items() if name not in ("version", top)}
-    return render_mapping(top, parts) + _lines(beside).encode()
+    return render_mapping(top, parts) + render_lines(beside).encode()
 
 
 def _top_line(top: str) -> str:
@@ -89,13 +89,9 @@ def _spliced(text: str, top: str, changes: dict[str, Value]) -> str:
         if part and len(part[1]) == indent:
             is_changed = part[3] in changes
             if (value := changes.pop(part[3], None)) is not None:
-                pieces.append(_lines({part[3]: value}, indent))
+                pieces.append(render_lines({part[3]: value}, indent))
         is_comment = re.fullmatch(rf" {{0,{indent}}}(?:#.*)?\r?\n?", line)
         if not is_changed or is_comment:
             pieces.append(line if line.endswith("\n") else f"{line}\n")
     added = {name: value for name, value in changes.items() if value is not None}
-    return "".join([*pieces, _lines(added, indent), text[end:]])
-
-
-def _lines(parts: Mapping[str, Value], indent: int = 0) -> str:
-    return "".join(line + "\n" for line in render_entries(parts, indent))
+    return "".join([*pieces, render_lines(added, indent), text[end:]])

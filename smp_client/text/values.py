@@ -210,6 +210,11 @@ def render_entries(mapping: Mapping[str, Value], indent: int) -> list[str]:
     return lines
 
 
+def render_lines(mapping: Mapping[str, Value], indent: int = 0) -> str:
+    """Return the text of a mapping in block style."""
+    return "".join(f"{line}\n" for line in render_entries(mapping, indent))
+
+
 def render_flow(value: Value) -> str:
     """Return the value on one line."""
     if isinstance(value, str):
