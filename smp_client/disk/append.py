@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..model.errors import StorageFailed
 from ..model.layout import FORMAT_VERSION
 from ..model.record import Kind
-from ..text.format import format_of
+from ..text.format import format_of, plain
 from ..text.values import Value
 from ..text.version import require_known, version_in
 from .locks import Lock
 from .quarantine import quarantine_bytes
-from .rewrite import make_plain, read_whole, rewrite
+from .rewrite import read_whole, rewrite
 from .tree import identity, is_left_alone, read_from, sync, write_all
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
     found = form.parse(content)
     opening, torn = form.opening(found, content), form.torn(found, content)
     if opening is None:
-        make_plain(scope, kind.file)
+        rewrite(scope, kind.file, lambda now: plain(kind.file, now))
         return tail_of(scope, kind, held)
     last = max(form.highest(found, content), last)
     tail = Tail(len(content), found.indent, last, opening)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..model.layout import RETIRED
-from ..text.format import is_plain, plain
+from ..text.format import is_plain
 from .quarantine import quarantine_bytes
 from .tree import GRACE_S as QUIET_S
 from .tree import nobody_writes, read_from
@@ -75,11 +75,6 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         _keep_odd(scope, file, came)
         before, after = after, again
     return after
-
-
-def make_plain(scope: Scope, file: str) -> None:
-    """Render a file anew, under its lock, where records cannot be appended to it."""
-    rewrite(scope, file, lambda content: plain(file, content))
 
 
 def read_whole(tree: Tree, path: str) -> bytes:

@@ -101,12 +101,12 @@ class Scope:
                 journal.recover(self, wait=True)
 
     @contextmanager
-    def undisturbed(self, doing: str, *, may_be_new: bool = False) -> Iterator[None]:
+    def undisturbed(self, doing: str) -> Iterator[None]:
         """Take the lock that every pass takes first, so that no two passes interleave."""
         with self.answering(doing):
             homes = (f"{place}/{self.name}" for place in (ACTIVE, ARCHIVED, DELETED))
             # Locks are files by the name of a session: a mistyped name, or a secret, gets none.
-            if not may_be_new and not any(map(self.tree.exists, (self.directory, *homes))):
+            if not any(map(self.tree.exists, (self.directory, *homes))):
                 raise missing(self.tree, self.name)
             with lock(self.tree, self.name, UPKEEP, self.options.lock_timeout_s, doing):
                 self.in_upkeep = True
