@@ -31,11 +31,9 @@ from .model.record import (
     check_memory_id,
     split_name,
 )
-from .redaction.redact import FIELD, with_counts
 from .session import RecordFiles, Session
-from .text.contents import plain_parts
 from .text.format import format_of
-from .text.mapping import load_mapping, render_mapping, replace_parts
+from .text.mapping import load_mapping
 from .text.values import Value
 from .writer import Time
 
@@ -376,17 +374,7 @@ class GlobalMemory(RecordFiles):
     def save_profile(self, **parts: Any) -> None:
         """Replace the named parts of the user's profile and keep the others; None removes one."""
         self.memory.create()
-        checked, kinds = plain_parts(parts, self.scope.redaction)
-
-        def changed(content: bytes) -> bytes:
-            old = load_mapping(content, "user_profile", _PROFILE)
-            new = with_counts(checked, old.get(FIELD), kinds) if kinds else checked
-            if content.strip():
-                return replace_parts(content, "user_profile", new, _PROFILE)
-            given = {name: value for name, value in new.items() if value is not None}
-            return render_mapping("user_profile", given)
-
-        self._replace(_PROFILE, changed, "saving the profile")
+        self._replace_parts(_PROFILE, "user_profile", lambda _: parts)
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self.memory.create()

@@ -258,15 +258,24 @@ class RecordFiles(Writer):
         except errors.MemoryNotFound:
             return self.get(memory_id, count_access=False)  # it may be an artifact or a state
 
-    def _replace(self, file: str, transform: Callable[[bytes], bytes], doing: str) -> None:
-        """Replace a file that is not a list of records, within the quota."""
-        with self.scope.locked([file], doing):
+    def _replace_parts(
+        self, file: str, top: str, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]
+    ) -> None:
+        """Change a file that is one mapping by a function of its parts, within the quota."""
+
+        def changed(content: bytes) -> bytes:
+            old = load_mapping(content, top, file)
+            parts, kinds = plain_parts(changes_of(old), self.scope.redaction)
+            parts = with_counts(parts, old.get(FIELD), kinds) if kinds else parts
+            return replace_parts(content, top, parts, file)
+
+        with self.scope.locked([file], f"changing {file}"):
             quota = self.quota_bytes()
             if quota is not None:
                 before = self.scope.read(file)
-                growth = len(transform(before)) - len(before)
+                growth = len(changed(before)) - len(before)
                 self.scope.usage.require(self.scope.name, growth, quota)
-            rewrite(self.scope, file, transform)
+            rewrite(self.scope, file, changed)
 
 
 class Session(RecordFiles):
@@ -308,17 +317,14 @@ class Session(RecordFiles):
     def change_metadata(self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]) -> None:
         """Change the metadata by a function, which gets the metadata as read under the lock."""
 
-        def changed(content: bytes) -> bytes:
-            old = load_mapping(content, "session", METADATA)
-            parts, kinds = plain_parts(changes_of(old), self.scope.redaction)
+        def merged(old: dict[str, Value]) -> dict[str, Any]:
+            parts = dict(changes_of(old))
             if "status" in parts:  # the reason of the old status does not hold for the new one
                 since = render_time(self._now())
                 parts = {"status_since": since, "status_reason": None, **parts}
-            merged = {name: _merge(old.get(name), value) for name, value in parts.items()}
-            merged = with_counts(merged, old.get(FIELD), kinds) if kinds else merged
-            return replace_parts(content, "session", merged, METADATA)
+            return {name: _merge(old.get(name), value) for name, value in parts.items()}
 
-        self._replace(METADATA, changed, "updating the metadata")
+        self._replace_parts(METADATA, "session", merged)
 
     def turns(self, last: int | None = None) -> list[Record]:
         """Return the conversation, or its last turns."""
@@ -480,5 +486,5 @@ class Session(RecordFiles):
             wake(self.scope, "written to")
 
 
-def _merge(old: Value, new: Value) -> Value:
+def _merge(old: Value, new: Any) -> Any:
     return {**old, **new} if isinstance(old, dict) and isinstance(new, dict) else new

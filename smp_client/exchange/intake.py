@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..disk import tombstones
 from ..disk.append import append_many
+from ..disk.rewrite import rewrite
 from ..disk.session_files import METADATA, STATE_BASE_PRIORITY, new_metadata
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_new_session_id, lock_rank
@@ -350,7 +351,8 @@ class Intake:
         type = type_for(session.name, file) or ""
         files.scope.redaction.require_clean_name(f"an {type}", value["id"])
         content = file_content(file, value)
-        files._replace(file, lambda _: content, f"importing {value['id']}")
+        with files.scope.locked([file], f"importing {value['id']}"):
+            rewrite(files.scope, file, lambda _: content)
 
     def _clean(self, session: _Session, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the records without secrets. Most have none, so they are searched together."""
