@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -56,35 +53,6 @@ def write_some(session: Session) -> None:
     session.add_turn("user", "Let's go.", memory_refs=["DEC-001"])
     session.save_agent_state("veritas", {"focus": "authentication"})
     session.save_artifact("report-1", "# Report")
-
-
-def test_every_kind_of_memory_is_in_the_index(
-    memory: Memory, session: Session, index: Index
-) -> None:
-    """Each is one row with its text, its actor, its tags and its references."""
-    write_some(session)
-    memory.everywhere.record_pattern("Ask for MFA early", learned_by="veritas")
-    rebuild(memory, index)
-    ask = index.connection.execute
-    rows = ask("SELECT scope, id, type, actor, text, tags FROM memories ORDER BY 1, 2").fetchall()
-    assert rows == [
-        ("global", "PAT-001", "pattern", "veritas", "Ask for MFA early", ""),
-        ("s1", "DEC-001", "decision", "architect", "Use OAuth", "security"),
-        ("s1", "FIND-001", "finding", "veritas", "No MFA", "mfa"),
-        ("s1", "LEARN-001", "learning", "veritas", "Users like it explicit", ""),
-        ("s1", "PREF-001", "preference", "", "MFA for admins", ""),
-        ("s1", "REL-001", "relationship", "", "resolves", ""),
-        ("s1", "report-1", "artifact", "", "# Report", ""),
-        ("s1", "turn-1", "conversation_turn", "user", "Let's go.", ""),
-        ("s1", "veritas", "agent_state", "veritas", rows[8][4], ""),
-    ]
-    assert "authentication" in rows[8][4]
-    assert set(ask("SELECT id, target, relation FROM refs JOIN memories ON key = memory")) == {
-        ("DEC-001", "turn-1", "turn_ref"), ("REL-001", "DEC-001", "source"),
-        ("REL-001", "FIND-001", "target"), ("turn-1", "DEC-001", "memory_refs"),
-    }  # fmt: skip
-    words = "SELECT id FROM words JOIN memories ON key = words.rowid WHERE words MATCH 'mfa'"
-    assert set(ask(words)) == {("FIND-001",), ("PAT-001",), ("PREF-001",)}
 
 
 @pytest.mark.parametrize("file", ["findings.yaml", "conversation.md"])
@@ -165,17 +133,6 @@ def test_times_are_compared_as_times(memory: Memory, session: Session, index: In
     rows = index.connection.execute(sorted_rows).fetchall()
     assert [row[0] for row in rows] == stamps
     assert [rows[1][1], rows[4][1]] == ["2026-01-11T14:30:05.250Z", None]
-
-
-def test_an_artifact_whose_text_alone_has_changed_is_taken_in(
-    memory: Memory, session: Session, index: Index
-) -> None:
-    session.save_artifact("report", "the old words")
-    refresh_all(memory, index)
-    path = memory.root / "active/s1/artifacts/report.md"
-    path.write_text(path.read_text().replace("old", "new"))
-    refresh_all(memory, index)
-    assert contents(index) == rebuilt(memory)
 
 
 # Unreadable is not gone.
@@ -304,44 +261,3 @@ def test_a_batch_that_fails_leaves_nothing(memory: Memory, session: Session, ind
     assert index.generation == generation
     refresh_all(memory, index)
     assert index.generation == generation + 1
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from smp_client import Memory
-from smp_client.index.database import Index
-from smp_client.index.take_in import outdated, refresh
-memory, index = Memory(sys.argv[1]), Index.open(Path(sys.argv[2]))
-with index.batch():
-    for number, (scope, file) in enumerate(outdated(memory, index)):
-        if number == int(sys.argv[3]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        refresh(memory, index, scope, file)
-    if int(sys.argv[3]) < 0:
-        index.connection.execute("COMMIT")
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize("after", [1, 3, -1])
-def test_a_killed_batch_leaves_the_generation_before_it(
-    memory: Memory, session: Session, tmp_path: Path, after: int
-) -> None:
-    """The next to open finds the last commit, and takes in the rest. The last case commits first,
-    and shows that the test can tell."""
-    path = tmp_path / "index.db"
-    with closing(Index.open(path)) as index:
-        refresh_all(memory, index)
-        before, generation = contents(index), index.generation
-    write_some(session)
-    arguments = [sys.executable, "-c", KILLED, str(memory.root), str(path), str(after)]
-    done = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent.parent)
-    assert done.returncode == -signal.SIGKILL
-    index, reason = Index.open_or_replace(path)
-    with closing(index):
-        assert reason is None
-        assert (contents(index) == before) == (after > 0)
-        assert index.generation == generation
-        refresh_all(memory, index)
-        assert contents(index) == rebuilt(memory)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
 from derived_rows import contents
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -126,12 +124,6 @@ class Histories(RuleBasedStateMachine):
             else:
                 session.update_metadata(context={"project_name": f"project {other % 2}"})
 
-    @rule(choice=CHOICES, name=st.sampled_from(["DEC-001", "turn-1"]), pin=st.booleans())
-    def change(self, choice: int, name: str, *, pin: bool) -> None:
-        session = self.pick(choice)
-        with suppress(SMPError):
-            session.pin(name) if pin else session.update(name, note=f"note {self.next()}")
-
     # Hands.
 
     @rule(choice=CHOICES, what=st.sampled_from(APPENDED))
@@ -151,11 +143,6 @@ class Histories(RuleBasedStateMachine):
             target = path.with_name("edited~") if rename else path
             target.write_bytes(path.read_bytes().replace(old, new, 1 + choice % 3))
             target.rename(path)
-
-    @rule(choice=CHOICES, share=st.floats(0.5, 1))
-    def truncate(self, choice: int, share: float) -> None:
-        if path := self.file(choice):
-            os.truncate(path, int(path.stat().st_size * share))
 
     @rule(choice=CHOICES)
     def delete_file(self, choice: int) -> None:
@@ -205,11 +192,6 @@ class Histories(RuleBasedStateMachine):
         assert [row for row in held["memories"] if row[:2] in broken] == kept
         assert refresh_all(self.memory, self.index) == 0
 
-    @rule()
-    def reopen(self) -> None:
-        self.index.close()
-        self.index = Index.open(self.top / "index.db")
-
     @precondition(lambda self: not self.unreadable)
     @rule()
     def rebuild(self) -> None:
@@ -226,8 +208,3 @@ Histories.TestCase.settings = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 TestHistories = Histories.TestCase
-
-
-@pytest.mark.slow
-class TestManyHistories(Histories.TestCase):
-    settings = settings(Histories.TestCase.settings, max_examples=12)

@@ -38,14 +38,10 @@ def elsewhere(memory: Memory) -> list[str]:
 
 
 def entry(source: random.Random, number: int, words: list[str], secret: str) -> Entry:
-    said = [*source.choices(words, k=source.randint(1, 60)), *[secret][: bool(secret)]]
-    text, tag = " ".join(said), source.choice(words) + secret
-    data = json.dumps({"id": f"DEC-{number}", "decision": text, "tags": [tag]})
-    return Entry(
-        f"DEC-{number}", "decision", number, number, f"{source.getrandbits(90):x}", None, number,
-        f"a{secret}", text, text, data, "", 0.5, None, 0, 0.5,
-        tags=(tag,), topics=(tag,), refs=((secret or "x", "source"),),
-    )  # fmt: skip
+    text = " ".join([*source.choices(words, k=source.randint(1, 60)), secret])
+    digest, tag = f"{source.getrandbits(90):x}", source.choice(words) + secret
+    data = json.dumps({"decision": text, "tags": [tag]})
+    return Entry(f"DEC-{number}", "decision", digest, data, text=text, tags=(tag,))
 
 
 def test_pages_keep_nothing_of_entries_that_have_moved(memory: Memory, session: Session) -> None:
