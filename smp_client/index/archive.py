@@ -19,14 +19,9 @@ def is_away(marks: Iterable[str]) -> bool:
 
 
 def as_memory(facts: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the fields of the memory. Its tags are the session's, and its topics."""
-    tags, topics = facts.get("tags"), facts.get("topics")
-    names = [*tags] if isinstance(tags, list) else []
-    for one in topics if isinstance(topics, list) else ():
-        names.append(one.get("name") if isinstance(one, dict) else None)
+    """Return the fields of the memory. Its tags are the session's."""
     stamp = facts.get("last_activity") or facts.get("archived_at")
-    named = dict.fromkeys(name for name in names if isinstance(name, str))
-    return {**facts, "id": ID, "timestamp": stamp, "tags": list(named)}
+    return {**facts, "id": ID, "timestamp": stamp}
 
 
 def metadata_of(facts: Mapping[str, Value]) -> dict[str, Value]:

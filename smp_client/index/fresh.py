@@ -1,12 +1,10 @@
-"""An index that is current, whoever keeps it: the daemon, this process, or nobody.
+"""An index that is current, whoever keeps it: a question sees every write that finished before.
 
-A question sees every write that finished before it was asked. Each file's inode, size and times are
-compared with those in the index. Where they differ, the changed files are taken in:
+Each file's inode, size and times are compared with those in the index. Changed files are taken in:
 
 - into the index itself, where nobody leads this root;
 - inside a transaction that is never committed, where somebody does;
-- into a new index in memory, for the scopes that were asked about, where neither is possible: no
-  usable index, a read-only disk, a long rebuild.
+- into an index in memory where neither is possible: no usable file, a read-only disk, a rebuild.
 """
 
 from __future__ import annotations
@@ -85,7 +83,6 @@ class Fresh:
         return answer
 
     def _journal_ns(self) -> int:
-        """Return when a transaction was last recorded in the journal, or removed from it."""
         try:
             return os.stat(self._place.root / JOURNAL).st_mtime_ns
         except OSError:
@@ -129,7 +126,7 @@ class Fresh:
         is_current = False
         with suppress(*_REFUSED):
             if not unfinished:
-                with self._leading("bringing the index up to date"), index.batch():
+                with self._leading(), index.batch():
                     self._take_in(index, question, {}, settle=True)
                 is_current = True
         # A write from here on began after the question did, so the answer may lack it.
@@ -138,14 +135,14 @@ class Fresh:
                 self._take_in(index, question, unfinished, settle=False)
             return question.ask(index), "index and files"
 
-    def _leading(self, doing: str) -> AbstractContextManager[object]:
-        return lock(self._place.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, doing)
+    def _leading(self) -> AbstractContextManager[object]:
+        return lock(self._place.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "making the index true")
 
     def _take_in(
         self, index: Index, question: Question[T], unfinished: dict[tuple[str, str], bytes],
         *, settle: bool,
     ) -> None:  # fmt: skip
-        """Take in the files that the index lacks. Unfinished files are taken in as they will be."""
+        """Take in the files that the index lacks, and unfinished files as they will be."""
         for scope, file in outdated(self._place, index, question.scopes):
             if (scope, file) not in unfinished:
                 refresh(self._place, index, scope, file, settle=settle)
@@ -153,8 +150,7 @@ class Fresh:
             cover(index, scope, file, content)
 
     def _unfinished(self, scopes: Sequence[str]) -> dict[tuple[str, str], bytes]:
-        """Finish recorded transactions. Return the future content of each file that cannot be
-        finished now."""
+        """Finish recorded transactions. Return the future content of files that cannot be."""
         contents: dict[tuple[str, str], bytes] = {}
         pending = {name.partition("+")[0] for name in self._place.tree.list(JOURNAL)}
         # Sessions that were not asked about count too: they may end a memory's validity.
@@ -182,7 +178,7 @@ class Fresh:
             return Index.open_to_read(self._path)
         with suppress(*_REFUSED, UnusableIndex):
             # Only the leader may make or replace the file.
-            with self._leading("making the index"):
+            with self._leading():
                 Index.open_or_replace(self._path)[0].close()
             return Index.open_to_read(self._path)
         return None

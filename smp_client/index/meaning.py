@@ -1,10 +1,7 @@
 """Meaning: memories that say a thing in other words, by the vectors of the extra `semantic`.
 
-The vector of a text is the mean of the vectors of its words, which come inside the package
-`wordllama`. Of that package only its two data files are used: its own code looks for one of them
-under another name, and then on the network.
-
-Vectors are derived. The daemon makes them in small pieces, and the index keeps them.
+The vector of a text is the mean of the vectors of its words, from two data files of the package
+`wordllama`; its code would look on the network. The daemon makes vectors, and the index keeps them.
 """
 
 from __future__ import annotations

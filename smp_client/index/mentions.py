@@ -1,8 +1,8 @@
-"""The topics that each memory is about, as rows of the table `topics`.
+"""The topics that each memory is about, as rows of the table `topics`, in lower case.
 
-A memory is about its tags, a preference also about its `topic` and its domains, and a session about
-its primary topic and its tags. A turn is further about the topics of memories that it refers to.
-Whatever is about `security.login` is also about `security`. Names are kept in lower case.
+A memory is about its tags, a preference also about its `topic` and domains, a session about its
+primary topic and tags, a turn also about the topics of memories that it refers to. Whatever is
+about `security.login` is also about `security`.
 """
 
 from __future__ import annotations

@@ -16,18 +16,8 @@ from ..disk.locks import holder
 from ..disk.policy import POLICY_FILE, published
 from ..disk.quarantine import quarantined
 from ..disk.scopes import Place
+from ..model import layout
 from ..model.errors import SMPError
-from ..model.layout import (
-    ACTIVE,
-    ARCHIVED,
-    DELETED,
-    INDEX_FILE,
-    LEAD,
-    LEAD_SCOPE,
-    MARKER,
-    SCRUB,
-    STATUS_FILE,
-)  # fmt: skip
 from ..model.times import now, time_of
 from . import exposures
 from .database import Index
@@ -48,7 +38,7 @@ _NO_DAEMON = (
     "No daemon is running for this root. smp run starts one,"
     " and smp service install has one started with the machine."
 )
-_JOB_FIELDS = ("last_success", "next_run", "last_error", "duration_ms", "did")
+_NO_JOB = dict.fromkeys(("last_success", "next_run", "last_error", "duration_ms", "did"))
 
 
 @dataclass
@@ -84,8 +74,10 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
     try:
         if not memory.root.is_dir():
             why = f"There is no memory at {memory.root}. smp init makes one; --root names another."
-        elif not memory.tree.exists(MARKER):
-            why = f"{memory.root} has no {MARKER}: it is not mounted, or smp init did not make it."
+        elif not memory.tree.exists(layout.MARKER):
+            why = (
+                f"{memory.root} has no {layout.MARKER}: it is not mounted, or not made by smp init."
+            )
         else:
             memory.require_known_version()
             return _judge(memory, root, deep=deep, at=at or now())
@@ -101,7 +93,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
         problems.append("The disk is read-only: nothing can be written. Mount it writable.")
     elif is_full:
         problems.append("The disk is full: nothing can be written until something is removed.")
-    leader = holder(memory.tree, LEAD_SCOPE, LEAD)
+    leader = holder(memory.tree, layout.LEAD_SCOPE, layout.LEAD)
     problems += _index_problems(memory, root, deep=deep or leader is None)
     problems += _tree_problems(memory, root, is_led=leader is not None)
     if leader is None:
@@ -113,7 +105,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     elif abs(silent_s) > SILENT_AFTER_S and not is_full:  # less than 0 after the clock was set back
         sign = f"The daemon ({leader}) has given no sign for {silent_s:.0f} s."
         problems.append(f"{sign} Look at its log, or start it again.")
-    problems += map(str, report["problems"])
+    problems += report["problems"]
     for name, job in report["jobs"].items():
         if job["last_error"]:
             problems.append(f"{name} failed: {job['last_error']}")
@@ -124,25 +116,19 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
 
 
 def _daemon_report(memory: Place) -> dict[str, Any]:
-    """Return the status that the daemon wrote, without parts of another form."""
-    report = None
-    with suppress(FileNotFoundError, ValueError, RecursionError):
-        report = json.loads(memory.tree.read(STATUS_FILE))
-    report = report if isinstance(report, dict) else {}
-    problems, jobs = report.get("problems"), report.get("jobs")
-    sound_jobs = {
-        name: {field: job.get(field) for field in _JOB_FIELDS}
-        for name, job in (jobs.items() if isinstance(jobs, dict) else ())
-        if isinstance(job, dict)
-    }
-    sound_problems = problems if isinstance(problems, list) else []
-    return {**report, "problems": sound_problems, "jobs": sound_jobs}
+    """Return the status that the daemon wrote; nothing where the file has another form."""
+    odd = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
+    with suppress(FileNotFoundError, *odd):
+        report = dict(json.loads(memory.tree.read(layout.STATUS_FILE)))
+        jobs = {name: _NO_JOB | job for name, job in report["jobs"].items()}
+        return {**report, "jobs": jobs, "problems": [str(one) for one in report["problems"]]}
+    return {"jobs": {}, "problems": []}
 
 
 def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[str]:
     """Count the memories and sessions of the index, and yield its problems."""
     try:
-        opened = Index.open_to_read(memory.root / INDEX_FILE)
+        opened = Index.open_to_read(memory.root / layout.INDEX_FILE)
     except UnusableIndex as error:
         yield f"The index cannot be used: {error}. A daemon rebuilds it, or smp reindex."
         return
@@ -157,7 +143,7 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
             yield f"Ids that name several memories: {twice:,}. smp check names the lines."
         if secrets:
             yield exposures.sentence(secrets)
-        if any(name.startswith(SCRUB) for name in memory.tree.list(".smp")):
+        if any(name.startswith(layout.SCRUB) for name in memory.tree.list(".smp")):
             yield "Words of purged memories may stand in the index. A daemon removes them."
         if deep:
             root.unindexed_files = len(outdated(memory, index))
@@ -168,9 +154,9 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
 def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator[str]:
     """Count archived and deleted sessions, quarantined pieces and drops; yield their problems."""
     tree = memory.tree
-    active = tree.list(ACTIVE)
+    active = tree.list(layout.ACTIVE)
     counted = set(active)
-    for place, file in ((ARCHIVED, "summary.yaml"), (DELETED, "backup.tar.gz")):
+    for place, file in ((layout.ARCHIVED, "summary.yaml"), (layout.DELETED, "backup.tar.gz")):
         for name in set(tree.list(place)) - counted:
             with suppress(OSError, SMPError):
                 if tree.exists(f"{place}/{name}/{file}"):
@@ -180,8 +166,8 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
     if not published(tree).is_sound():
         mend = "Restart the daemon, or remove the file."
         yield f"{POLICY_FILE} was not written by SMP, so the defaults hold. {mend}"
-    root.waiting_drops = sum(len(waiting(tree, f"{ACTIVE}/{name}")) for name in active)
-    root.rejected_drops = sum(len(rejected(tree, f"{ACTIVE}/{name}")) for name in active)
+    root.waiting_drops = sum(len(waiting(tree, f"{layout.ACTIVE}/{name}")) for name in active)
+    root.rejected_drops = sum(len(rejected(tree, f"{layout.ACTIVE}/{name}")) for name in active)
     # A daemon that leads reports itself the drops that it cannot take in.
     if root.waiting_drops and not is_led:
         yield f"Drops that wait until a daemon runs: {root.waiting_drops:,}."

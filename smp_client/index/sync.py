@@ -3,9 +3,8 @@
 A request to the daemon is a file in `.smp/cookies/`. It comes through the watcher behind every
 earlier write, and the daemon removes it when all of these are in the index.
 
-SQLite keeps the words of deleted rows: FTS5 in its segments, the WAL, and pages between their
-entries. Only the leader of the root may scrub them. Until it has, a file
-`.smp/scrub+{session}+{any}` asks for it, one for each removal.
+SQLite keeps the words of deleted rows. Only the leader of the root may scrub them. Until it has, a
+file `.smp/scrub+{session}+{any}` asks for it, one for each removal.
 """
 
 from __future__ import annotations

@@ -11,20 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..disk.scopes import (
-    ARCHIVE,
-    FILES,
-    STATES,
-    Place,
-    counts,
-    directory_of,
-    files_of,
-    files_of_folders,
-    is_archived,
-    is_of,
-    kinds_of,
-    scopes,
-)  # fmt: skip
+from ..disk import scopes
+from ..disk.scopes import Place
 from ..disk.session_files import METADATA, parse_artifact
 from ..disk.tree import read_from
 from ..model.deadline import LIMIT_S, deadline
@@ -70,27 +58,24 @@ def outdated(
     """
     if asked is None:
         memory.tree.lists.clear()  # a look at everything trusts no look before it
-    known, present = index.identities(), dict.fromkeys(scopes(memory))
+    known, present = index.identities(), dict.fromkeys(scopes.scopes(memory))
     wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
     found: list[tuple[str, str]] = []
     with memory.tree.holding() as held:
         root = held.reach("")
         for scope in {**wanted, **present, **known}:
             seen = known.get(scope, _NO_FILES)
+            is_whole = scope in wanted or scopes.is_archived(scope)
             names: Iterable[str] = ()
-            gone: Iterable[str] = ()
-            if scope not in present:
-                gone = seen if scope in wanted or is_archived(scope) else seen.keys() & BEARING
-            elif is_archived(scope) or (scope == GLOBAL and scope in wanted):
-                names = files_of(memory, scope)
-                gone = seen.keys() - names
-            elif scope in wanted:
-                names = (*FILES, *files_of_folders(memory, scope))
-                gone = seen.keys() - names
-            elif scope != GLOBAL:
+            if scope in present and (scope == GLOBAL or scopes.is_archived(scope)):
+                names = scopes.files_of(memory, scope) if is_whole else ()
+            elif scope in present:
                 names = BEARING
-            found += [(scope, file) for file in gone]
-            top = f"{directory_of(scope)}/"
+                if is_whole:
+                    names = (*scopes.FILES, *scopes.files_of_folders(memory, scope))
+            gone = seen.keys() - names
+            found += [(scope, file) for file in gone if is_whole or file in BEARING]
+            top = f"{scopes.directory_of(scope)}/"
             for file in names:
                 try:
                     # A link differs from its target, which is then opened with care.
@@ -106,7 +91,7 @@ def outdated(
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
     """Make an index that only this process sees true for a file that will have this content."""
-    if is_of(scope, file):
+    if scopes.is_of(scope, file):
         _attempt(index, scope, file, content, None) if content else _forget(index, scope, file)
 
 
@@ -115,12 +100,12 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
 
     An unreadable file keeps its memories. Without settling, an index could miss the next change.
     """
-    if not is_of(scope, file):
+    if not scopes.is_of(scope, file):
         return 0
     try:
-        if is_archived(scope) and not counts(memory, scope, file):
+        if scopes.is_archived(scope) and not scopes.counts(memory, scope, file):
             raise FileNotFoundError
-        with memory.tree.opened(f"{directory_of(scope)}/{file}") as descriptor:
+        with memory.tree.opened(f"{scopes.directory_of(scope)}/{file}") as descriptor:
             known, status = index.file_state(scope, file), os.fstat(descriptor)
             if known is not None and known[:4] == identity(status):
                 return 0
@@ -158,7 +143,7 @@ def ids_in(scope: str, file: str, content: bytes) -> list[str]:
     if file == METADATA:
         load_mapping(content, "session", METADATA)
         return []
-    if kind := kinds_of(scope).get(file):
+    if kind := scopes.kinds_of(scope).get(file):
         return [one.id for one in _entries(kind, format_of(kind).parse(content))]
     return [_entry_of_file(file, content).id]
 
@@ -182,7 +167,7 @@ def _take_in(
         index.note_file(scope, file, state._replace(indent=known.indent, bad=known.bad))
         return 0
     entries: Iterable[Entry] = ()
-    if kind := kinds_of(scope).get(file):
+    if kind := scopes.kinds_of(scope).get(file):
         form, tail = format_of(kind), _parse_grown(kind, content, known)
         if known and tail is not None:
             index.add(scope, file, _entries(kind, tail))
@@ -199,7 +184,7 @@ def _take_in(
         context = metadata.get("context")
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
         index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
-    elif is_archived(scope):
+    elif scopes.is_archived(scope):
         entries = _packed(index, scope, file, content)
     else:
         entries = [_entry_of_file(file, content)]
@@ -254,7 +239,7 @@ def _entry_of_file(file: str, content: bytes) -> Entry:
     """Return an agent's state or an artifact: one memory that is the whole file."""
     folder, _, name = file.rpartition("/")
     memory_id = os.path.splitext(name)[0]
-    if folder == STATES:
+    if folder == scopes.STATES:
         fields: Mapping[str, Value] = load_mapping(content, "agent_state", file)
         kind, text, actor = "agent_state", _words(fields), memory_id
     else:
@@ -272,8 +257,8 @@ def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Ent
     """
     from ..disk.bundle import unpacked  # late: most questions unpack nothing
 
-    packed = unpacked(f"{directory_of(scope)}/{file}", content)
-    if file == ARCHIVE:
+    packed = unpacked(f"{scopes.directory_of(scope)}/{file}", content)
+    if file == scopes.ARCHIVE:
         facts = packed.manifest.facts
         value, data, digest = stored(
             archive.as_memory({"archived_at": packed.manifest.at, **facts})
@@ -284,9 +269,9 @@ def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Ent
     at = 0
     for name, member in packed.members.items():
         path = name.partition("/")[2]
-        if is_of("", path) and path != METADATA:
+        if scopes.is_of("", path) and path != METADATA:
             with suppress(NewerFormat, CorruptionDetected):
-                if kind := kinds_of("").get(path):
+                if kind := scopes.kinds_of("").get(path):
                     # Evicted memories are spans of records, without the head of their file.
                     spans, form = member.lstrip(b" "), format_of(kind)
                     is_tail = kind is not TURN and spans.startswith(b"- ")
@@ -359,7 +344,7 @@ def _words(value: Mapping[str, Value], but: str = "") -> str:
 
 def _forget(index: Index, scope: str, file: str) -> None:
     index.forget_file(scope, file)
-    if file in (METADATA, ARCHIVE):
+    if file in (METADATA, scopes.ARCHIVE):
         index.forget_metadata(scope)
 
 

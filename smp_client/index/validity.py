@@ -1,16 +1,13 @@
 """Whether a memory still holds. The index keeps the keys of those that do not in its table `past`.
 
-A memory no longer holds
+A memory no longer holds when
 
-- when it says so itself: its `status` is `superseded`, `rejected` or `reverted`, or its
-  `resolution` is closed;
-- when a relationship of any session says that another memory `supersedes` it, or `resolves` it and
-  it is a finding;
-- when it is an explicit preference, and the project has a later explicit one of its topic and
-  `applies_to`. Sessions that name no project are one project; so is `global/`.
+- its own `status` is `superseded`, `rejected` or `reverted`, or its `resolution` is closed;
+- a relationship of any session says that another `supersedes` it, or `resolves` it, a finding;
+- it is an explicit preference, and its project has a later one of its topic and `applies_to`.
+  Sessions that name no project are one project; so is `global/`.
 
-Whether the other memory still holds makes no difference: of a chain only the newest holds, of a
-circle none. So a change of the index judges only the memories that it bears on (`judge`).
+Whether the other memory still holds makes no difference, so a change judges few memories.
 """
 
 from __future__ import annotations
@@ -96,10 +93,7 @@ def factor(ended: float) -> str:
 
 
 def judge(
-    connection: Connection,
-    keys: Iterable[int],
-    ended: Iterable[Sequence[str]],
-    subjects: Iterable[str | None],
+    connection: Connection, keys: Iterable[int], ended: Iterable[Any], subjects: Iterable[str]
 ) -> None:
     """Judge memories anew: these, those that relationships end, and those of these subjects."""
     asked = [json.dumps(list(each)) for each in (keys, ended, subjects)]
