@@ -102,7 +102,7 @@ def test_a_summary_says_what_a_person_would_ask(memory: Memory) -> None:
     assert said["decisions"][0]["status"] == "superseded"
     assert [one["id"] for one in said["open_findings"]] == ["FIND-001"]
     assert [one["id"] for one in said["preferences"]] == ["PREF-001"]
-    assert (found.timestamp, found.tags) == (ago(54), ("money",))
+    assert (found.timestamp, found.tags) == (ago(54), ["money"])
 
 
 def with_nothing(memory: Memory) -> None:
