@@ -386,13 +386,8 @@ def _evict(session: Session, target: int, notes: list[str]) -> CompactionPlan:
 
 
 def _note_in_metadata(session: Session, notes: list[str]) -> None:
-    if not session.scope.tree.exists(session.scope.path(METADATA)):
-        return
-    at, quota = render_time(session._now()), session.quota_bytes()
-    try:
-        for _ in range(2):  # again: the first note may make the metadata longer
-            total = session.scope.usage.total()
-            used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
-            session.update_metadata(storage={**used, "last_compaction": at})
-    except SMPError as error:  # the session is smaller all the same
-        notes.append(f"the metadata do not say so: {error}")
+    if session.scope.tree.exists(session.scope.path(METADATA)):
+        try:
+            session.update_metadata(storage={"last_compaction": render_time(session._now())})
+        except SMPError as error:  # the session is smaller all the same
+            notes.append(f"the metadata do not say so: {error}")

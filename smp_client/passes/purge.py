@@ -1,18 +1,24 @@
 """Purging: deleted memories past their deadline are destroyed. Nothing else destroys memories.
 
-So it must be sure. A deadline must be seen overdue twice (see overdue.py), or a person confirms it,
-and the root must have its marker. A purge removes by id every copy that SMP made, cleans the index,
-and lists where others wrote the same words.
+So it must be sure: the root must have its marker, and a clock that leaps makes deadlines pass that
+have not. A bundle must be seen overdue twice, with `WAIT_S` of uptime between, or a person confirms
+it. Uptime adds up over restarts; time in which the machine was off does not count. The ledger of it
+is derived: losing it only delays.
+
+A purge removes by id every copy that SMP made, cleans the index, and lists where others wrote the
+same words.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..change.change import Request, apply
 from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use
@@ -25,7 +31,7 @@ from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
 from ..index.sync import ask_for_scrub, scrub_index
 from ..model import layout
-from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError
+from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError, StorageFailed
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import kind_of_file, type_of
@@ -33,7 +39,6 @@ from ..model.times import parse_time, render_time, time_of
 from ..privacy.find import notes_about
 from ..text.edits import spans
 from ..text.format import plain
-from . import overdue
 from .tidy import fold_retired, remove_abandoned
 
 if TYPE_CHECKING:
@@ -42,12 +47,34 @@ if TYPE_CHECKING:
     from ..index.database import Index
     from ..memory import Memory
 
+LEDGER = ".smp/overdue.json"
+WAIT_S = 6 * 86_400.0
 _NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: nothing is purged."
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
 _WAIT_S, _PAUSE_S = 4.0, 0.1  # for old versions of a file, which rest and may be open
 _LINE = 12  # characters; a shorter line may stand anywhere
 _NEEDLES = 20  # lines of purged memories that are sought in other files
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The uptime until the last look, and at which uptime each bundle was first seen overdue."""
+
+    uptime_s: float = 0.0
+    running_s: float = 0.0  # of the machine, at the last look
+    first: Mapping[str, float] = field(default_factory=dict)
+
+    def waited_s(self, key: str) -> float:
+        """Return the uptime since a bundle was first seen overdue; 0 where it never was."""
+        return self.uptime_s - self.first.get(key, self.uptime_s)
+
+    def seen(self, running_s: float, keys: Iterable[str]) -> Ledger:
+        """Return the ledger after one more look, which saw exactly these overdue."""
+        # A machine that was started anew has run since then at least; more is not known.
+        passed_s = running_s - self.running_s if running_s >= self.running_s else running_s
+        uptime_s = self.uptime_s + passed_s
+        return Ledger(uptime_s, running_s, {key: self.first.get(key, uptime_s) for key in keys})
 
 
 @dataclass(frozen=True)
@@ -82,13 +109,13 @@ class Doomed:
 
 
 def plan(
-    doomed: Iterable[Doomed], ledger: overdue.Ledger, now: datetime, *, force: bool = False
+    doomed: Iterable[Doomed], ledger: Ledger, now: datetime, *, force: bool = False
 ) -> list[Doomed]:
     """Decide about every deleted bundle. With force, a person confirms the clock."""
     decided: list[Doomed] = []
     for one in doomed:
         until, waited_s = render_time(one.deadline), ledger.waited_s(one.key)
-        goes, days = waited_s >= overdue.WAIT_S, (overdue.WAIT_S - waited_s) / 86_400
+        goes, days = waited_s >= WAIT_S, (WAIT_S - waited_s) / 86_400
         reason = f"it could be restored until {until}"
         if now < one.deadline:
             goes, reason = False, f"it can be restored until {until}"
@@ -113,6 +140,36 @@ def _doomed(memory: Memory, name: str, problems: list[str]) -> Iterator[Doomed]:
         yield Doomed(name, path, said.at, deadline, said.items, said.batch)
 
 
+def note_overdue(memory: Memory, keys: Iterable[str], *, dry_run: bool = False) -> Ledger:
+    """Note that these bundles are overdue now, and no others. Return the ledger."""
+    ledger = load_ledger(memory).seen(running_s(), keys)
+    if not dry_run:
+        try:
+            memory.tree.replace_derived(LEDGER, json.dumps(asdict(ledger), indent=1).encode())
+        except OSError as error:
+            raise StorageFailed(f"{LEDGER} could not be written: {error}.") from error
+    return ledger
+
+
+def load_ledger(memory: Memory) -> Ledger:
+    """Return the ledger; an empty one where the file is missing, or makes no sense."""
+    try:
+        said: Any = json.loads(memory.tree.read(LEDGER))
+        first = {str(key): float(at) for key, at in said["first"].items()}
+        ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Ledger()
+    # One that was first seen later than now would wait for ever, or not at all.
+    is_sound = all(0 <= at <= ledger.uptime_s for at in first.values())
+    is_sound = is_sound and 0 <= ledger.uptime_s < math.inf and 0 <= ledger.running_s < math.inf
+    return ledger if is_sound else Ledger()
+
+
+def running_s() -> float:
+    """Return the seconds since the machine was started, asleep or not, which nobody can set."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def _is_here(memory: Memory, name: str) -> bool:
     return is_in_use(memory, name) or memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}")
 
@@ -132,7 +189,7 @@ def planned(
     names = memory.tree.directories(DELETED)
     doomed = [one for name in names for one in _doomed(memory, name, problems)]
     keys = [one.key for one in doomed if one.deadline <= now]
-    ledger = overdue.look(memory, keys, dry_run=dry_run)
+    ledger = note_overdue(memory, keys, dry_run=dry_run)
     return plan(doomed, ledger, now, force=force)
 
 

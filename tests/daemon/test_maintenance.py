@@ -13,7 +13,7 @@ from smp_client import Memory, Session
 from smp_client.index import sync
 from smp_client.index.sync import bring_up_to_date
 from smp_client.model.times import now, parse_time, render_time
-from smp_client.passes import overdue
+from smp_client.passes.purge import LEDGER
 from smp_client.passes.tidy import tidy
 from smp_daemon.schedule import JOBS_FILE, KNOWN_SINCE, load_successes, save_successes
 
@@ -38,7 +38,7 @@ def known_for_long(memory: Memory) -> None:
 
 def live_on(memory: Memory, days: float) -> None:
     """As if the machine had been up for so many days more."""
-    path = memory.root / overdue.FILE
+    path = memory.root / LEDGER
     ledger = json.loads(path.read_text())
     ledger["uptime_s"] += days * DAY.total_seconds()
     path.write_text(json.dumps(ledger))

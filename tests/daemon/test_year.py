@@ -14,7 +14,6 @@ import pytest
 from smp_client import Memory, QuotaExceeded, Session
 from smp_client.change.holdings import EVERY, holdings
 from smp_client.model.record import kind_of_file
-from smp_client.passes import overdue
 from smp_client.passes.compaction import SUMMARIZES, compact, policy_of, trigger
 from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle
@@ -164,7 +163,7 @@ def test_a_year(
     monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
     year = Year(tmp_path / "sessions", sessions, days, seed=4)
-    monkeypatch.setattr(overdue, "running_s", lambda: (year.now - START).total_seconds())
+    monkeypatch.setattr("smp_client.passes.purge.running_s", lambda: (year.now - START).total_seconds())
     while year.now < year.end:
         year.live()
         year.keep_house()

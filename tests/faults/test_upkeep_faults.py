@@ -29,7 +29,7 @@ from smp_client.model.layout import MARKER
 from smp_client.model.policies import CompactionPolicy
 from smp_client.model.times import now, render_time
 from smp_client.passes import purge
-from smp_client.passes.overdue import FILE as LEDGER
+from smp_client.passes.purge import LEDGER
 from smp_client.passes.tidy import tidy
 from smp_daemon.config.settings import Configuration
 from smp_daemon.log import Log

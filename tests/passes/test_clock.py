@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from smp_client import Memory
-from smp_client.passes import overdue
+from smp_client.passes import purge
 from smp_client.passes.lifecycle import lifecycle
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -22,7 +22,7 @@ class Machine:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.running_s = NOON, 1000.0
-        monkeypatch.setattr(overdue, "running_s", lambda: self.running_s)
+        monkeypatch.setattr(purge, "running_s", lambda: self.running_s)
         self.memory = Memory(root, clock=lambda: self.now)
 
     def upkeep(self) -> list[str]:

@@ -21,10 +21,8 @@ from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import quarantine_bytes
 from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.index.sync import bring_up_to_date
-from smp_client.passes import overdue
 from smp_client.passes import purge as pass_
-from smp_client.passes.overdue import FILE, Ledger, load, look
-from smp_client.passes.purge import Doomed, plan
+from smp_client.passes.purge import LEDGER, Doomed, Ledger, load_ledger, note_overdue, plan
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -38,7 +36,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.running_s = NOW, 1000.0
-        monkeypatch.setattr(overdue, "running_s", lambda: self.running_s)
+        monkeypatch.setattr(pass_, "running_s", lambda: self.running_s)
 
     def __call__(self) -> datetime:
         return self.now
@@ -145,12 +143,12 @@ def test_a_ledger_that_is_lost_or_makes_no_sense_only_delays(
     memory: Memory, clock: Clock, content: bytes
 ) -> None:
     memory.create()
-    look(memory, ["a"])
+    note_overdue(memory, ["a"])
     clock.live(7)
-    assert look(memory, ["a"], dry_run=True).waited_s("a") == 7 * DAY_S
-    assert load(memory).waited_s("a") == 0  # for show nothing is written down
-    (memory.root / FILE).write_bytes(content)
-    assert load(memory) == Ledger()
+    assert note_overdue(memory, ["a"], dry_run=True).waited_s("a") == 7 * DAY_S
+    assert load_ledger(memory).waited_s("a") == 0  # for show nothing is written down
+    (memory.root / LEDGER).write_bytes(content)
+    assert load_ledger(memory) == Ledger()
 
 
 def test_without_its_marker_the_root_is_not_believed(
