@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..session import RecordFiles, Session
 
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
-_BY_HAND, _REPAIR = "Mend it by hand.", "Run smp check --repair."
+_BY_HAND, _REPAIR = "Mend it by hand.", "Run smp doctor --fix."
 
 
 @dataclass(frozen=True)

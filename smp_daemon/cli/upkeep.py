@@ -221,20 +221,13 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
     call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
 
 
-@command(
-    "[SESSION] --dry-run",
-    "--repair  Repair all of it without guessing: finish or quarantine changes that a crash cut"
-    " off, and make lost metadata anew. All other problems are named, and stay.",
-)
+@command("[SESSION]")
 def check(call: Call) -> None:
     """Read every file and name mistakes; exits 1 where there is one. SESSION is only that one."""
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import sentence
 
-    call.check((call.repair and call.session, "--repair is for the whole tree: give no session."))
     memory = call.memory()
-    if call.repair:
-        call.finish(_repaired(memory, dry_run=call.dry_run))
     complaints = memory.session(call.session).validate() if call.session else check_all(memory)
     if call.json:
         out.print_json([asdict(complaint) for complaint in complaints])
@@ -245,28 +238,10 @@ def check(call: Call) -> None:
     sys.exit(1 if complaints else 0)
 
 
-def _repaired(memory: Memory, *, dry_run: bool) -> Outcome:
-    """Repair all sessions and the leftovers of crashes."""
-    from smp_client.passes.check import check as check_all
-    from smp_client.passes.check import sentence
-    from smp_client.passes.tidy import tidy
-
-    sessions, how = memory.sessions(), {"dry_run": dry_run}
-    outcome = out.for_each(sessions, lambda one: one.repair(**how), **how)
-    known = {one.id for one in sessions}
-    if not dry_run:
-        outcome.add(tidy(memory))
-    # Quarantine is no problem, and the sessions have said theirs.
-    further = [sentence(item) for item in check_all(memory)
-               if item.scope not in known and not item.file.startswith("quarantine/")]  # fmt: skip
-    outcome.problems += [problem for problem in further if problem not in outcome.problems]
-    return outcome
-
-
 @command(
     "",
-    "--fix  Do what is safe: make missing directories, mend files as smp check --repair does,"
-    " rebuild a damaged index.",
+    "--fix  Do what needs no guessing: make missing directories and lost metadata, finish or"
+    " quarantine changes that a crash cut off, rebuild a damaged index.",
 )
 def doctor(call: Call) -> None:
     """Look for everything that is wrong and say what to do; exits 1 where something is."""
@@ -321,6 +296,7 @@ def _mended(call: Call) -> list[str]:
     from smp_client.disk.scopes import Place
     from smp_client.index.status import read_status
     from smp_client.index.sync import bring_up_to_date
+    from smp_client.passes.tidy import tidy
 
     done: list[str] = []
     with suppress(smp_client.SMPError, OSError):  # the look afterwards names what stays wrong
@@ -330,6 +306,8 @@ def _mended(call: Call) -> list[str]:
         if wrong := [problem for problem in problems if problem.startswith(_INDEX)]:
             bring_up_to_date(memory, "reindex", 600.0)
             done.append(f"reindex: {wrong[0]}")
-        actions = _repaired(memory, dry_run=False).actions
-        done += [f"{one.session} {one.type.replace('_', ' ')}: {one.reason}" for one in actions]
+        outcome = out.for_each(memory.sessions(), lambda one: one.repair(), dry_run=False)
+        outcome.add(tidy(memory))
+        done += [f"{one.session} {one.type.replace('_', ' ')}: {one.reason}"
+                 for one in outcome.actions]  # fmt: skip
     return done

@@ -1,4 +1,4 @@
-"""`smp sessions`, `decay`, `compact`, `archive`, `purge`, `check --repair`, and their plans."""
+"""`smp sessions`, `decay`, `compact`, `archive`, `purge`, `check`, and their plans."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ restore gone                          | gone-1   undelete_session
 restore new-1 DEC-003                 | new-1    restore_memories
 purge new-1 DEC-001 DEC-003 --now     | new-1    purge_memories
 purge                                 |
-check --repair                        |
 """
 
 
@@ -156,18 +155,14 @@ def test_repair_mends_files_and_names_the_rest(root: Path) -> None:
     (root / "active/old/metadata.yaml").unlink()
     archive = root / "archived/packed-1/archive.tar.gz"
     archive.write_bytes(archive.read_bytes()[:-20])
-    before = content(root)
-    assert {"new-1", "archived/packed-1"} <= {
-        one["scope"] for one in run_json(root, "check", code=1)
-    }
+    found = {one["scope"] for one in run_json(root, "check", code=1)}
+    assert {"new-1", "archived/packed-1"} <= found
     assert {one["scope"] for one in run_json(root, "check new", code=1)} == {"new-1"}
-    planned = run_json(root, "check --repair --dry-run", code=1)
-    assert content(root) == before
-    done = run_json(root, "check --repair", code=1)
-    for found in (planned, done):
-        assert {("new-1", "set_aside"), ("old", "make_metadata")} <= set(actions(found))
-        files = [problem.partition(":")[0] for problem in found["problems"]]
-        assert files == ["archived/packed-1/archive.tar.gz"]
+    done = run_json(root, "doctor --fix", code=1)
+    for step in ("new-1 set aside: ", "old make metadata: "):
+        assert any(one.startswith(step) for one in done["done"])
+    files = [one["problem"].partition(":")[0] for one in done["found"] if one["area"] == "files"]
+    assert "archived/packed-1/archive.tar.gz" in files
     assert Memory(root).session("new-1").record_decision("One more", made_by="a").id
 
 

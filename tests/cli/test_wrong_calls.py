@@ -37,7 +37,6 @@ context --project x --all                      | 2 | Give either --project or --
 show                                           | 2 | Missing argument 'SESSION'.
 show s1 DEC-009                                | 1 | There is no memory 'DEC-009' in s1.
 show --all-about x                             | 2 | at least 3 characters
-check s1 --repair                              | 2 | --repair is for the whole tree
 archive                                        | 2 | Give a session, or --due; not both.
 archive s1 --reason ''                         | 2 | needs a reason.
 compact                                        | 2 | Give a session, or --all; not both.
@@ -84,7 +83,7 @@ def test_a_wrong_call_is_one_sentence(tmp_path: Path, line: str, code: str, sent
 
 READING = (
     "search oauth", "sessions", "timeline", "topics", "show latest", "show --all-about xyz",
-    "context --session latest", "check", "sync", "reindex", "check --repair", "decay",
+    "context --session latest", "check", "sync", "reindex", "decay",
     "compact --all", "archive --due", "export --all", "export --all -o out", "restore --list",
     "purge", "delete --all --text x --reason y", "anonymize latest", "add latest turn T", "stats",
 )  # fmt: skip
