@@ -1,7 +1,8 @@
 """`memory.exchange`: exports, imports, migrations, and comparing a source with the tree.
 
-A migration is a backup of the source, an import and a comparison. The backup is a bundle of every
-file that was read, `backup-pre-smp/{name}-{time}.tar.gz` beside the root. Only the user removes it.
+A migration is a backup of the source, an import, priorities and a comparison. The backup is a
+bundle of every file that was read, `backup-pre-smp/{name}-{time}.tar.gz` beside the root. Only the
+user removes it.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class Exchange:
         return outcome
 
     def migrate(self, found: list[Found], **requested: Any) -> Outcome:
-        """Back up, import, and compare both sides."""
+        """Back up, import, set the priorities of the imported sessions, and compare both sides."""
         memory = self.memory
         memory.create()
         source, at = found[0].source, memory.options.clock()
@@ -167,6 +168,11 @@ class Exchange:
 
         write_file(place, write, overwrite=True)
         outcome = self.import_(found, **requested)
+        for name in dict.fromkeys(action.session for action in outcome.actions):
+            if memory.tree.exists(f"{ACTIVE}/{name}"):
+                decayed = memory._session(name).decay()
+                outcome.actions += decayed.actions
+                outcome.problems += decayed.problems
         compared = self.verify(found)
         outcome.actions += compared.actions
         outcome.problems += [one for one in compared.problems if one not in outcome.problems]

@@ -103,7 +103,7 @@ def _selected(memory: Memory, given: Mapping[str, Any]) -> Wanted | None:
 @command(
     "PATH --dry-run",
     "--as smp|jsonl|jsonl-per-kind|jsonl-checked|markdown-log  Only this layout; else all.",
-    "--migrate  With a backup before it, and a comparison after it.",
+    "--migrate  With a backup before it, and priorities and a comparison after it.",
     "--verify  Only compare: counts, and the ids that are missing or differ.",
     "--replace  Same id, other content: take theirs; else ours stays.",
     "--purged  Also memories that were purged here; else they stay away.",

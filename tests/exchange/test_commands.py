@@ -64,7 +64,7 @@ def test_a_migration(root: Path, tmp_path: Path) -> None:
     counts = done["counts"]
     assert (counts["added"], counts["missing"], counts["differ"]) == (3, 0, 0)
     types = {action["type"] for action in done["actions"]}
-    assert {"import", "compare"} <= types
+    assert {"import", "refresh_priorities", "compare"} <= types
     (backup,) = (root.parent / "backup-pre-smp").glob("notes-*.tar.gz")
     with tarfile.open(backup) as packed:
         held = packed.extractfile("files/kickoff.md")
