@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -25,7 +25,6 @@ from typing import Any
 
 from smp_client import Memory, Record, Session
 from smp_client.ask.summary import Summary
-from smp_client.disk.access import ACCESS_LOG, note
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
 from smp_client.model.layout import INDEX_FILE
@@ -133,22 +132,9 @@ def warm(bench: Bench) -> Iterator[Row]:
             yield _warm(bench, size, question, asked)
 
 
-@benchmark("much was read before")
-def much_read(bench: Bench) -> Iterator[Row]:
-    """Every memory, since readings were last folded into the records."""
-    for memories in _sizes(bench):
-        session = _one(bench, memories)
-        everything = [record.id for record in session.by_time(count_access=False)]
-        for question in (GET, TOPIC, FIRST_OF_TOPIC, ASKED, COMPLEX):
-            yield _warm(bench, f"{memories:,}, all were read", question, session, everything)
-        _forget_readings(session)
-
-
-def _warm(bench: Bench, size: str, question: Question, asked: Session | Memory, read_before: Sequence[str] = ()) -> Row:
+def _warm(bench: Bench, size: str, question: Question, asked: Session | Memory) -> Row:
     ours = question.of(asked)
     rows = _keys(asked, ours())
-    if read_before:
-        note(asked.scope, read_before, END)
     with _reader(asked) as reader:
         bare = partial(_fetch, reader, _statement(rows), rows)
         times = bench.compare(ours, bare, rounds=_rounds(ours))
@@ -333,7 +319,6 @@ def vocabulary() -> tuple[list[str], list[float]]:
 
 def _keys(asked: Session | Memory, answer: object) -> list[int]:
     """Of the memories that an answer is made of."""
-    _forget_readings(asked)
     named = "SELECT key FROM memories WHERE scope = ? AND id = ?"
     with _reader(asked) as reader:
         return [key for each in dict.fromkeys(_named(asked, answer)) for (key,) in reader.execute(named, each)]
@@ -414,10 +399,4 @@ def _index_uri(asked: Session | Memory) -> str:
 
 def _remove_index(asked: Session | Memory) -> None:
     for path in (_root(asked) / INDEX_FILE).parent.glob(f"{Path(INDEX_FILE).name}*"):
-        path.unlink()
-
-
-def _forget_readings(asked: Session | Memory) -> None:
-    """What was read before changes what a question costs."""
-    for path in _root(asked).glob(f"active/*/{ACCESS_LOG}"):
         path.unlink()

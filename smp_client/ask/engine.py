@@ -62,13 +62,10 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     # From the beginning, so that every page is one of the same whole.
     whole = want._replace(offset=0, limit=want.end)
     found: list[Ranked] = []
-    if names := _ID.findall(text)[
-        :_NAMED_CAP
-    ]:  # memories that the text names by their ids come first
+    if names := _ID.findall(text)[:_NAMED_CAP]:  # the memories with these ids come first
         forms = [form for name in names for form in (name, name.upper(), name.lower())]
-        found = [
-            item._replace(score=1.0) for item in ranked(view, whole.also(one_of("m.id", forms)))
-        ]
+        by_id = ranked(view, whole.also(one_of("m.id", forms)))
+        found = [item._replace(score=1.0) for item in by_id]
     named = {item.key for item in found}
     is_plain = question.test is None
     terms = known(view, question.terms, text if is_plain else "")

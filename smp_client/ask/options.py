@@ -17,7 +17,7 @@ from .argument import When, listed, moment, sayable, shown
 
 _KINDS = [kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)]
 TYPES = tuple(dict.fromkeys([*_KINDS, "agent_state", "artifact", "summary"]))
-_TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
+TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
     TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type,
     "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
@@ -145,7 +145,7 @@ def of_types(types: Sequence[str]) -> Sql:
 
 
 def type_named(name: Any, problems: list[str]) -> str:
-    found = _TYPE_NAMES.get(name, name)
+    found = TYPE_NAMES.get(name, name)
     if found not in TYPES:
         problems.append(f"type {shown(name)} must be one of {', '.join(TYPES)}")
     return str(found)

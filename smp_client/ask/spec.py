@@ -18,7 +18,7 @@ import json
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from ..disk.scopes import archived_scope
@@ -26,12 +26,12 @@ from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..model.errors import InvalidQuery
 from ..model.layout import ARCHIVED
-from ..model.record import TURN, name_of, type_of
+from ..model.record import name_of, type_of
 from ..model.severity import WORDS, rank
-from ..model.times import microseconds, parse_time, render_time, time_at
-from .argument import sayable, shown
+from ..model.times import microseconds, render_time, time_at
+from .argument import moment, sayable, shown
 from .engine import Ranked, of_keys, ranked, read, where
-from .options import COUNT_CAP, NEWEST, Answer, Wanted, one_of
+from .options import COUNT_CAP, NEWEST, TYPE_NAMES, Answer, Wanted, one_of
 from .priorities import View, source
 from .related import related_to_all
 
@@ -40,7 +40,6 @@ _KEYS = ("filters", "sort", "aggregations", "limit", "offset", "include_related"
 _BOUNDS = {"greaterThan": ">", "lessThan": "<", "greaterOrEqual": ">=", "lessOrEqual": "<="}
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 _OPERATORS = ("equals", "not", "in", "contains", "exists", *_BOUNDS)
-_DAY_US = timedelta(days=1) // timedelta(microseconds=1)
 _PRIORITY = ("priority", "decay.priority")
 _COLUMNS = {
     "id": "m.id", "type": "m.type", "text": "m.text", "agent": "m.actor", "timestamp": "m.at",
@@ -72,7 +71,7 @@ class Specification(NamedTuple):
 
 def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     """Return the answer to a query specification, narrowed down by the options."""
-    said = understand(specification)
+    said = understand(specification, view.now)
     tests = [one for one in said.filters if not one.condition and not one.tags]
     if (least := want.min_priority) is not None:
         tests.append(Filter("priority", lambda values: values[0] >= least))
@@ -117,13 +116,14 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
 # Reading a specification.
 
 
-def understand(spec: Mapping[str, Any]) -> Specification:
+def understand(spec: Mapping[str, Any], now: datetime) -> Specification:
     """Return the specification, checked. Raise InvalidQuery with the place of a mistake."""
     if not isinstance(spec, Mapping):
         raise InvalidQuery(f"A query is a mapping with {', '.join(_KEYS)}, not {shown(spec)}.")
     spec = {"include_related" if key == "includeRelated" else key: spec[key] for key in spec}
     _check_keys("the query", spec, _KEYS)
-    filters = [_filter(*one) for one in _entries(spec, "filters", "field", "operator", "value")]
+    entries = _entries(spec, "filters", "field", "operator", "value")
+    filters = [_filter(place, entry, now) for place, entry in entries]
     sort: list[tuple[str, bool]] = []
     for place, entry in _entries(spec, "sort", "field", "direction"):
         direction = str(entry.get("direction", "asc")).lower()
@@ -176,7 +176,7 @@ def _field(place: str, field: Any) -> str:
     return str(field)
 
 
-def _filter(place: str, entry: Mapping[str, Any]) -> Filter:
+def _filter(place: str, entry: Mapping[str, Any], now: datetime) -> Filter:
     field, name = _field(f"{place}.field", entry.get("field")), entry.get("operator")
     known = ", ".join(_OPERATORS)
     _require(name in _OPERATORS, f"{place}.operator must be one of {known}, not {shown(name)}")
@@ -188,7 +188,7 @@ def _filter(place: str, entry: Mapping[str, Any]) -> Filter:
     is_list = isinstance(value, (list, tuple, set, frozenset))
     _require(name in ("in", "not") or not is_list, f"{place} must be one value, not a list")
     _require(name != "in" or is_list, f"{place} must be a list; 'equals' takes one value")
-    given = [_plain(place, field, one) for one in (value if is_list else [value])]
+    given = [_plain(place, field, one, now) for one in (value if is_list else [value])]
     if name in _BOUNDS:
         return _bound(field, _BOUNDS[name], given[0])
     if name != "contains" or field == "tags":
@@ -196,10 +196,13 @@ def _filter(place: str, entry: Mapping[str, Any]) -> Filter:
     return Filter(field, lambda values: any(_contains(one, given[0]) for one in values))
 
 
-def _plain(place: str, field: str, value: Any) -> Any:
+def _plain(place: str, field: str, value: Any, now: datetime) -> Any:
     """Return a value as it is compared with those of the field; of a time its two ends."""
     if field == "timestamp" and value is not None:
-        return _ends(place, value)
+        try:
+            return tuple(microseconds(moment(value, now, end=end)) for end in (False, True))
+        except (ValueError, OverflowError) as error:
+            raise InvalidQuery(f"{place}: {error}.") from None
     if isinstance(value, datetime):
         value = render_time(value if value.tzinfo else value.replace(tzinfo=UTC))
     elif isinstance(value, date):
@@ -207,23 +210,8 @@ def _plain(place: str, field: str, value: Any) -> Any:
     is_plain = value is None or isinstance(value, bool | int | float | str)
     _require(is_plain, f"{place} must be a text, a number or a truth, not {shown(value)}")
     if field == "type" and isinstance(value, str):
-        return TURN.type if value == "conversation" else type_of(value)
+        return type_of(TYPE_NAMES.get(value, value))
     return sayable(value).lower() if field == "tags" and isinstance(value, str) else value
-
-
-def _ends(place: str, value: Any) -> tuple[int, int]:
-    """Return the first and the last microsecond of a time, which differ for a date."""
-    try:
-        if isinstance(value, str):
-            value = date.fromisoformat(value) if len(value) == 10 else parse_time(value)
-        if isinstance(value, datetime):
-            moment = microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
-            return moment, moment
-        start = microseconds(datetime.combine(value, datetime.min.time(), UTC))
-        return start, start + _DAY_US - 1
-    except (ValueError, TypeError, OverflowError):
-        right = 'a time such as "2026-01-11T14:30:00Z" or "2026-01-11"'
-        raise InvalidQuery(f"{place} must be {right}, not {shown(value)}.") from None
 
 
 def _bound(field: str, sign: str, given: Any) -> Filter:

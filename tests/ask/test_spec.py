@@ -205,7 +205,7 @@ def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
         (a_filter("id", "exists", "yes"), "filters[0].value must be true or false"),
         (a_filter(5, "equals", "x"), "filters[0].field must be names"),
         (a_filter("a", "equals", {}), "must be a text, a number or a truth"),
-        (a_filter("timestamp", "equals", "soon"), "must be a time such as"),
+        (a_filter("timestamp", "equals", "soon"), "is not an ISO time"),
         ({"sort": [{"field": "id", "direction": "up"}]}, "sort[0].direction must be asc or desc"),
         ({"sort": [{"direction": "asc"}]}, "sort[0].field must be names"),
         ({"aggregations": [{"function": "sum"}]}, "aggregations[0].function must be count"),
