@@ -140,7 +140,7 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
         if bad := len(ask(_UNREADABLE).fetchall()):
             yield f"Files that cannot be read as a whole: {bad:,}. smp check names them."
         if twice := len(ask(_DOUBLES).fetchall()):
-            yield f"Ids that name several memories: {twice:,}. smp check names the lines."
+            yield f"Ids that name several memories: {twice:,}. smp check names them."
         if secrets:
             yield exposures.sentence(secrets)
         if any(name.startswith(layout.SCRUB) for name in memory.tree.list(".smp")):

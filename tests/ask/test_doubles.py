@@ -59,7 +59,7 @@ def test_status_and_check_say_it(memory: Memory, session: Session, tmp_path: Pat
         add_by_hand(session, "by hand")
         smp("sync", "--root", memory.root)
         assert status(memory.root)["problems"] == [
-            "Ids that name several memories: 1. smp check names the lines."
+            "Ids that name several memories: 1. smp check names them."
         ]
         checked = smp("check", "--root", memory.root).stdout
         assert "2 records have the id DEC-001" in checked
