@@ -6,12 +6,6 @@ import pytest
 from harness import Programs
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The one test that takes many minutes comes first, so that the others are done beside it."""
-    items.sort(key=lambda item: "[205000]" not in item.name)
-
-
 @pytest.fixture(scope="session")
 def runner() -> Iterator[Programs]:
     with Programs() as programs:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -279,3 +279,16 @@ def mounted(source: str, target: Path, kind: str, options: str) -> Iterator[Path
         yield target
     finally:
         subprocess.run(["umount", str(target)], check=True)
+
+
+@contextmanager
+def filled(disk: Path) -> Iterator[Path]:
+    """A disk without a free page."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+    try:
+        yield filler
+    finally:
+        filler.unlink(missing_ok=True)

@@ -13,12 +13,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHANGING, Call, mounted, needs_strace
+from harness import CHANGING, Call, filled, mounted, needs_strace
 
 from smp_client import Memory
 from smp_client.model.layout import INDEX_FILE, STATUS_FILE
@@ -185,19 +185,6 @@ def test_killed_at_most_kinds_of_system_calls_of_a_batch(tmp_path: Path) -> None
 # Without space.
 
 
-@contextmanager
-def filled(disk: Path) -> Iterator[Path]:
-    """A disk without a free page."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"\0" * 4096)
-    try:
-        yield filler
-    finally:
-        filler.unlink(missing_ok=True)
-
-
 @pytest.mark.slow
 @needs_root
 def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
@@ -233,39 +220,6 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
             assert any("large" in row for row in index_contents(memory.root)["memories"])
             assert untouched(memory.root) == before
             assert not daemon.said("the worker failed")
-
-
-def is_json(line: str) -> bool:
-    try:
-        return bool(json.loads(line))
-    except ValueError:
-        return False
-
-
-@pytest.mark.slow
-@needs_root
-def test_a_full_disk_under_the_log(tmp_path: Path) -> None:
-    """What happens is indexed although it cannot be logged. Then the log goes on, with at most one torn line."""
-    with mounted("tmpfs", tmp_path / "disk", "tmpfs", "size=1m") as disk:
-        memory = Memory(tmp_path / "root")
-        add_sessions(memory, 2)
-        config = settings_file(tmp_path, log={"file": str(disk / "smp.log"), "level": "debug"})
-        daemon = Daemon([memory.root], tmp_path / "stderr", config)
-        try:
-            wait_until(lambda: (disk / "smp.log").exists() and "ready" in (disk / "smp.log").read_text(), "it is ready")
-            with filled(disk):
-                for number in range(20):
-                    memory.session("s0").record_finding(f"unsaid {number}", discovered_by="v")
-                    assert smp("sync", "--root", memory.root).returncode == 0
-                wait_until_true(memory.root)
-                assert daemon.process.poll() is None
-            memory.session("s0").record_finding("said", discovered_by="v")
-            assert daemon.stop() == 0
-            lines = (disk / "smp.log").read_text().splitlines()
-            assert json.loads(lines[-1])["event"] == "stopped"
-            assert len([line for line in lines if not is_json(line)]) <= 1
-        finally:
-            daemon.kill()
 
 
 # Without its disk.

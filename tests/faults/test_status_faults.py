@@ -8,12 +8,10 @@ import subprocess
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from daemons import running, smp, status, wait_until
-from harness import mounted, needs_mounts
+from harness import filled, mounted, needs_mounts
 
 from smp_client import Memory
-from smp_client.disk import journal
 from smp_client.index.status import SILENT_AFTER_S, read_status
 from smp_client.index.sync import ask_for_scrub
 from smp_client.model.times import parse_time
@@ -48,17 +46,10 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
         with_memories(root).close()
         with running(root, log=tmp_path / "log"):
             wait_until(lambda: status(root)["health"] == "ok", "a daemon that is well")
-            filler = disk / "filler"
-            with filler.open("wb", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(bytes(65536))
-                except OSError:
-                    pass
-            found = wait_until(lambda: (now := status(root))["health"] == "degraded" and now, "a word about it")
-            assert "The disk is full" in found["problems"][0]
-            assert not [problem for problem in found["problems"] if "start it again" in problem]
-            filler.unlink()
+            with filled(disk):
+                found = wait_until(lambda: (now := status(root))["health"] == "degraded" and now, "a word about it")
+                assert "The disk is full" in found["problems"][0]
+                assert not [problem for problem in found["problems"] if "start it again" in problem]
             wait_until(lambda: status(root)["health"] == "ok", "a daemon that is well again")
 
 
@@ -87,22 +78,3 @@ def test_words_of_what_was_purged_are_not_denied(tmp_path: Path) -> None:
     assert [problem for problem in status(root)["problems"] if "Words of purged memories" in problem]
     with running(root, log=tmp_path / "log"):
         wait_until(lambda: status(root)["health"] == "ok", "a clean index")
-
-
-@pytest.mark.parametrize(("at", "left"), [("record", ["DEC-001", "DEC-002"]), ("carry_out", ["DEC-002"])])
-def test_a_deletion_that_was_cut_off_is_no_damage(tmp_path: Path, at: str, left: list[str]) -> None:
-    """Before its intent nothing has happened; after it whoever reads next finishes it, also a check, which finds nothing wrong."""
-    root = tmp_path / "sessions"
-    memory = with_memories(root)
-    child = os.fork()
-    if child == 0:
-        setattr(journal, at, lambda *_, **__: os._exit(9))
-        try:
-            memory.session("s1").delete("DEC-001", reason="r")
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert smp("check", "--root", root).stdout == "everything can be read\n"
-    assert list((root / ".smp/journal").glob("*")) == []
-    assert [record.id for record in memory.session("s1").records("decision")] == left
-    assert [one.id for one in memory.privacy.deleted("s1")] == [name for name in ("DEC-001",) if name not in left]

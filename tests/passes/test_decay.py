@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from clocks import Clock
 
-from smp_client import Memory, Session, TransactionPending
-from smp_client.disk import access, journal
+from smp_client import Memory, Session
+from smp_client.disk import access
 from smp_client.disk.access import Access
 from smp_client.index.take_in import ids_in
 from smp_client.model.priority import Policy
@@ -310,22 +310,3 @@ def test_a_change_since_the_plan_is_planned_again(
     assert counts(session, "DEC-001", "DEC-003", "DEC-004") == [1, 1, 0]
     assert session.get("DEC-003", count_access=False).data["tags"] == ["mine"]
     assert noted(session) == {"DEC-001": 1}
-
-
-def test_an_edit_before_a_recorded_pass_is_finished_is_kept(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*arguments: Any) -> bytes | None:
-        raise OSError("killed")
-
-    read(session, "DEC-001", "DEC-002", "veritas")
-    with monkeypatch.context() as patched:
-        patched.setattr(journal, "carry_out", killed)
-        with pytest.raises(TransactionPending):
-            session.decay()
-    decisions = path(session, "decisions.yaml")
-    edited = decisions.read_bytes().replace(b"made_by: architect", b"made_by: me # really", 1)
-    decisions.write_bytes(edited)
-    session.scope.recover()
-    assert b"made_by: me # really\n" in decisions.read_bytes()
-    assert counts(session, "DEC-001", "DEC-002", "DEC-003", "veritas") == [0, 1, 0, 1]

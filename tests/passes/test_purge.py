@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from bundles import evict, move
+from bundles import evict
 from bytes_left import files_with
 from daemons import running, wait_until
 
 from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound, SMPError
-from smp_client.disk.bundle import Manifest, item_of
+from smp_client.disk.bundle import item_of
 from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import quarantine_bytes
 from smp_client.disk.tombstones import FILE as PURGED
@@ -222,21 +222,6 @@ def test_no_byte_is_left_in_anything_that_smp_made(
     index.close()
 
 
-def test_another_state_of_the_id_is_another_memory(
-    session: Session, memory: Memory, clock: Clock
-) -> None:
-    """Compaction evicted one state, and another was written since: each has its own deadline."""
-    path = evict(memory, "s1", "FIND-001")
-    anew = b"version: 1\nfindings:\n  - id: FIND-001\n    finding: said anew by somebody else\n"
-    (memory.root / "active/s1/findings.yaml").write_bytes(anew)
-    head = Manifest("deleted", "s1", "2026-06-01T12:00:00Z", "me", "r", "2026-06-20T12:00:00Z", "b")
-    move(memory, "deleted/s1/b.tar.gz", head, "FIND-001")
-    clock.leap(31)
-    assert about(memory.privacy.purge(force=True)) == [("FIND-001",)]
-    assert left(memory, b"said anew") == []
-    assert path in left(memory)
-
-
 def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory: Memory) -> None:
     """A short line may stand anywhere, and is not sought."""
     session.add_turn("user", f"They say that {SECRET}.")
@@ -352,22 +337,6 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was: str, is_led: bool) ->
     assert (entry["session"], "id" in entry) == ("s1", False)
     memory.create_session(id="s1")  # the name is free again
     memory.close()
-
-
-@pytest.mark.parametrize("step", ["note", "destroy", "_remove"])
-def test_purging_a_session_goes_on_where_a_crash_cut_it_off(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """The bundle goes last, and says that something is left to do."""
-    with monkeypatch.context() as patch:
-        owner = pass_.tombstones if step == "note" else pass_
-        patch.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            memory.privacy.purge_now("s1")
-    assert left(memory)
-    assert about(memory.privacy.purge_now("s1", dry_run=True)) == [("s1",)]
-    outcome = memory.privacy.purge_now("s1")
-    assert (about(outcome), outcome.problems, left(memory)) == ([("s1",)], [], [])
 
 
 def test_a_session_that_was_put_back_by_hand_is_not_purged(
