@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -351,22 +352,10 @@ class Crowd:
 
     def __init__(self, memory: Memory) -> None:
         self.memory, self.steps = memory, 0
-        self.failures: list[BaseException] = []
         self.done = threading.Event()
         self.there: set[str] = set()  # acknowledged, and nobody has begun to remove it
         self.gone: set[str] = set()  # its removal is acknowledged
         self._lock = threading.Lock()
-
-    def start(self, work: Callable[[int], None], number: int) -> threading.Thread:
-        def run() -> None:
-            try:
-                work(number)
-            except BaseException as error:
-                self.failures.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        return thread
 
     def write(self, number: int) -> None:
         """Record, update, append, edit and remove, in a session of its own and in a shared one."""
@@ -435,29 +424,26 @@ def test_no_history_hides_an_acknowledged_write_or_shows_a_removed_one(tmp_path:
     crowd = Crowd(memory)
     daemons = [Daemon([memory.root], tmp_path / "log")]
     daemons[0].wait_ready()
-    writers = [crowd.start(crowd.write, number) for number in range(3)]
-    readers = [crowd.start(crowd.ask, number) for number in range(4)]
+    with ThreadPoolExecutor(7) as pool:
+        writers = [pool.submit(crowd.write, number) for number in range(3)]
+        readers = [pool.submit(crowd.ask, number) for number in range(4)]
 
-    def have_written(steps: int) -> None:
-        wait_until(
-            lambda: crowd.steps >= steps or not any(writer.is_alive() for writer in writers),
-            f"{steps} steps",
-        )
+        def have_written(steps: int) -> bool:
+            return crowd.steps >= steps or all(writer.done() for writer in writers)
 
-    try:
-        have_written(50)
-        daemons[0].kill()
-        have_written(80)
-        daemons.append(Daemon([memory.root], tmp_path / "log2"))
-        daemons[1].wait_ready()  # although those that ask may not let it lead at once
-    finally:
-        for writer in writers:
-            writer.join()
-        crowd.done.set()
+        try:
+            wait_until(lambda: have_written(50), "50 steps")
+            daemons[0].kill()
+            wait_until(lambda: have_written(80), "80 steps")
+            daemons.append(Daemon([memory.root], tmp_path / "log2"))
+            daemons[1].wait_ready()  # although those that ask may not let it lead at once
+            for writer in writers:
+                writer.result()
+        finally:
+            crowd.done.set()
+            for daemon in daemons:
+                daemon.kill()
         for reader in readers:
-            reader.join()
-        for daemon in daemons:
-            daemon.kill()
-    assert crowd.failures == []
+            reader.result()
     found = {record.text.strip() for record in memory.search(limit=None)}
     assert {text for text in found if text.startswith("w")} == crowd.there
