@@ -19,18 +19,16 @@ from ..index.database import NAMED
 from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..index.validity import holds, marks
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, type_of
+from ..model.record import TURN, Record, type_of
 from .argument import sayable, shown
 from .bm25 import Words, known, owned, strengths
 from .options import NEWEST, Answer, Wanted, one_of
 from .priorities import Columns, View, source
-from .text import Term, question_of, quoted, words
+from .text import IDENTIFIER, Term, question_of, quoted, words
 
 _CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
 _LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and not the turns beside
 _NAMED_CAP = 8  # ids in one question
-_PREFIXES = "|".join(kind.prefix for kind in (*SESSION_KINDS, *GLOBAL_KINDS))
-_ID = re.compile(rf"\b(?:{_PREFIXES})-\d+\b", re.IGNORECASE)
 _LIKENESS_WORDS = 24
 _WORD = re.compile(r"[^\W_]+")
 _decode = json.JSONDecoder().raw_decode
@@ -62,7 +60,7 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     # From the beginning, so that every page is one of the same whole.
     whole = want._replace(offset=0, limit=want.end)
     found: list[Ranked] = []
-    if names := _ID.findall(text)[:_NAMED_CAP]:  # the memories with these ids come first
+    if names := IDENTIFIER.findall(text)[:_NAMED_CAP]:  # the memories with these ids come first
         forms = [form for name in names for form in (name, name.upper(), name.lower())]
         by_id = ranked(view, whole.also(one_of("m.id", forms)))
         found = [item._replace(score=1.0) for item in by_id]
