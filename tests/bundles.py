@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smp_client import Memory
-from smp_client.change.change import Draft, Request, apply
+from smp_client.change.change import Request, apply
 from smp_client.change.holdings import holdings
 from smp_client.change.restore import removal
 from smp_client.disk.bundle import Manifest, paths
@@ -24,4 +24,4 @@ def move(memory: Memory, path: str, head: Manifest, *ids: str) -> None:
     scope = memory._scope(head.session)
     meant = [removal(one) for one in holdings(memory, head.session, ("active",)) if one.id in ids]
     with scope.undisturbed("moving memories"):
-        apply(scope, Request(meant, Draft(path, head)))
+        apply(scope, Request(meant, (path, head)))

@@ -60,19 +60,14 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A bundle that is to be made of all memories that a change takes out or replaces."""
-
-    path: str
-    manifest: Manifest
-
-
-@dataclass(frozen=True)
 class Request:
-    """Everything that happens together, and how it is called while it is under way."""
+    """Everything that happens together, and how it is called while it is under way.
+
+    `draft` is the path and the head of a bundle of all memories that the changes take or replace.
+    """
 
     changes: Sequence[Change]
-    draft: Draft | None = None
+    draft: tuple[str, Manifest] | None = None
     reserved: Mapping[str, Reserved] = field(default_factory=dict)  # by file: new numbers
     steps: Sequence[dict[str, Any]] = ()  # such as drops that go with it
     parsed: Mapping[str, tuple[bytes, Spans]] = field(default_factory=dict)  # by the caller
@@ -101,7 +96,7 @@ def apply(scope: Scope, request: Request) -> list[str]:
             work.prepare_file(file, changes, held[file])
         bundles = [work.bundle_step(*change) for change in by_bundle.items()]
         if request.draft is not None and work.taken:
-            bundles.insert(0, work.packed(request.draft.path, request.draft.manifest, work.taken))
+            bundles.insert(0, work.packed(*request.draft, work.taken))
         if request.quota_bytes is not None and work.growth > 0:
             scope.usage.require(scope.name, work.growth, request.quota_bytes)
         return work.carry_out(bundles, held)

@@ -26,7 +26,7 @@ from ..redaction.redact import harmless
 from ..text.contents import plain_fields
 from ..text.edits import spans
 from ..text.values import hash_of, summary_hash
-from .change import Change, Draft, Request, apply, replanned
+from .change import Change, Request, apply, replanned
 from .holdings import Holding, holdings, is_in_use, names, place_of
 from .select import Selection, agent_of, chosen, several
 
@@ -80,7 +80,7 @@ def delete(
             freed = -action.bytes_freed
             outcome.actions.append(replace(action, bytes_freed=freed, place=place))
         if found and not dry_run:
-            draft = Draft(f"{DELETED}/{name}/{batch}.tar.gz", head)
+            draft = (f"{DELETED}/{name}/{batch}.tar.gz", head)
             request = Request([removal(one) for one in found], draft, doing="deleting")
             facts = {"session": name, "count": len(found), "ids": outcome.ids, "batch": batch}
             with audit.noted(memory.tree, "delete", clock=memory.options.clock, by=by, **facts):

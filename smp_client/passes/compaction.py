@@ -23,7 +23,7 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ask.priorities import source
-from ..change.change import Change, Draft, Request, apply, replanned
+from ..change.change import Change, Request, apply, replanned
 from ..change.holdings import in_file
 from ..disk import access
 from ..disk.bundle import Manifest
@@ -376,7 +376,7 @@ def _evict(session: Session, target: int, notes: list[str]) -> CompactionPlan:
     now, why = session._now(), f"compaction, to free {target:,} bytes"
     name = f"{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
     path = f"{archived_scope(session.id)}/{name}"
-    draft = Draft(path, Manifest("evicted", session.id, render_time(now), "smp", why))
+    draft = (path, Manifest("evicted", session.id, render_time(now), "smp", why))
     kept = apply(session.scope, Request(changes, draft, doing="compacting"))
     if kept:
         copies = [replace(one, new=None, container=path) for one in changes if one.id in kept]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..change.change import Change, Draft, Request, apply
+from ..change.change import Change, Request, apply
 from ..change.holdings import PROFILE, Holding, holdings, id_of_file, is_in_use
 from ..change.holdings import names as every_session
 from ..change.restore import deleted, manifest_of, new_batch
@@ -211,7 +211,7 @@ def anonymize(
             return outcome
         if changes:
             outcome.batch = batch
-            draft = Draft(f"{DELETED}/{session}/undo-{batch}.tar.gz", head)
+            draft = (f"{DELETED}/{session}/undo-{batch}.tar.gz", head)
             facts = {"session": session, "count": len(changes), "batch": batch}
             with audit.noted(memory.tree, "anonymize", clock=memory.options.clock, by=by, **facts):
                 kept = apply(scope, Request(changes, draft, doing="anonymising"))
