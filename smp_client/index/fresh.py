@@ -83,10 +83,9 @@ class Fresh:
         return answer
 
     def _journal_ns(self) -> int:
-        try:
+        with suppress(OSError):
             return os.stat(self._place.root / JOURNAL).st_mtime_ns
-        except OSError:
-            return 0
+        return 0
 
     def close(self) -> None:
         with self._lock:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from ..model.layout import FORMAT_VERSION
 
-APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # An index of another version, or of another version of the files, is rebuilt.
 SCHEMA_VERSION = 16 * 1000 + FORMAT_VERSION
 BUSY_MS = 3_000  # of waiting inside SQLite, where nobody can be interrupted
@@ -111,18 +110,15 @@ def connect(path: str, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3
 def create(connection: sqlite3.Connection) -> None:
     connection.executescript(
         f"{SETTINGS} BEGIN IMMEDIATE; {SCHEMA} INSERT INTO meta VALUES ('generation', 0);"
-        f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
 
 
 def check(connection: sqlite3.Connection) -> None:
     """Raise UnusableIndex where the file has not the schema of this version."""
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
-        said = f"application {application:#x}, version {version}"
-        raise UnusableIndex(f"{said}: not an index of this version")
     # FTS5's own tables may differ between SQLite's versions.
     asked = "SELECT sql FROM sqlite_master WHERE NOT (type = 'table' AND name LIKE 'words_%')"
-    if {sql for (sql,) in connection.execute(asked)} - {None} != _STATEMENTS:
+    statements = {sql for (sql,) in connection.execute(asked)} - {None}
+    if version != SCHEMA_VERSION or statements != _STATEMENTS:
         raise UnusableIndex("another schema than ours")

@@ -11,14 +11,13 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..disk.scopes import is_archived, session_of
 from ..model.errors import UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, TEMPORARY, YAML_INDEXES
 from ..model.record import SESSION_KINDS, TURN, name_of, type_of
-from ..model.times import EPOCH, render_time
+from ..model.times import render_time, time_at
 from ..text.values import Value, render_entries
 from .archive import STATE
 from .archive import TYPE as SUMMARY
@@ -45,7 +44,7 @@ _FURTHER = {"finding": ("severity",), "relationship": ("source", "relationship",
 _ACTOR = {kind.name: kind.actor for kind in SESSION_KINDS}
 _ACTOR |= {"agent_state": "agent", "artifact": "created_by"}
 _EVENTS = f"""
-SELECT m.key, m.scope, m.id, m.type, m.timestamp, m.at, m.actor, m.text,
+SELECT m.key, m.scope, m.id, m.type, m.timestamp, m.actor, m.text,
     (SELECT json_group_array(topic) FROM topics WHERE memory = m.key),
     CASE WHEN m.type IN ('finding', 'relationship') THEN m.data END
 FROM memories m WHERE m.{{}} AND m.type <> '{SUMMARY}' AND m.at BETWEEN ? AND ?
@@ -71,7 +70,6 @@ class Event:
     """A memory that has a time."""
 
     timestamp: str
-    at: int  # in microseconds since 1970
     type: str
     session: str
     ref: str  # its id
@@ -133,13 +131,13 @@ def timeline_of(
     ended = marks(index, [row[0] for row in rows])
     topics = functools.cache(lambda text: tuple(json.loads(text)))
     events: list[Event] = []
-    for key, scope, name, kind, stamp, at, actor, text, about, data in rows:
+    for key, scope, name, kind, stamp, actor, text, about, data in rows:
         fields = json.loads(data) if data else {}
         said = {one: fields.get(one) for one in _FURTHER.get(kind, ())}
         further = {one: value for one, value in said.items() if isinstance(value, str)}
         place = (STATE,) if is_archived(scope) else ()
         of = (actor, text, topics(about), further, place + ended.get(key, ()))
-        events.append(Event(stamp, at, type_of(kind), session_of(scope), name, *of))
+        events.append(Event(stamp, type_of(kind), session_of(scope), name, *of))
     return events
 
 
@@ -150,9 +148,8 @@ def _within(scopes: Sequence[str]) -> Sql:
 
 
 def _shown_time(at: int | None) -> str | None:
-    if at is None or at == NO_TIME:
-        return None
-    return render_time(EPOCH + timedelta(microseconds=at))
+    time = time_at(None if at == NO_TIME else at)
+    return render_time(time) if time else None
 
 
 def _by_plural(ids: dict[str, list[str]], *always: str) -> dict[str, list[str]]:
