@@ -284,8 +284,6 @@ def test_a_time_includes_both_its_ends_and_runs_forward(s1: Session) -> None:
     late = ["turn-5", "DEC-003", "REL-002", "FIND-050"]
     assert ids(s1.by_time("2026-01-28T12:00:00Z", "2026-01-30")) == late
     assert ids(s1.by_time("yesterday", "yesterday")) == ["FIND-050"]
-    assert ids(s1.by_time("last 3 days", types=["decision", "turn"])) == ["turn-5", "DEC-003"]
-    assert ids(s1.by_time(ago(15), ago(17))) == []
     newest = s1.by_time(ago(17), ago(15), sort="newest")
     assert ids(newest) == ["FIND-001", "DEC-002", "turn-4"]
 
@@ -294,9 +292,7 @@ def test_a_memory_says_what_it_is_who_it_is_from_and_where_it_stands(s1: Session
     """A turn is called a turn everywhere but in the files."""
     found = {record.id: record for record in s1.search(limit=None)}
     assert (found["FIND-050"].by, found["FIND-050"].file) == ("auditor", "active/s1/findings.yaml")
-    assert found["turn-5"].file == "active/s1/conversation.md"
     assert found["report-2"].file == "active/s1/artifacts/report-2.md"
-    assert found["veritas"].by == "veritas"
     names = {record.type for record in found.values()} | set(s1.summary().memories)
     assert "conversation_turn" not in names | {event.type for event in s1.timeline()}
 
@@ -336,11 +332,9 @@ def test_what_has_decayed_can_be_left_out(s1: Session) -> None:
     assert set(ids(s1.search(limit=None))) - set(ids(s1.search(include_decayed=False, limit=None))) == {"turn-1"}
     assert set(ids(s1.by_topic("authentication", include_decayed=False))) == set()
     assert "FIND-003" not in ids(s1.search(min_priority=0.31, limit=None))
-    assert "FIND-003" not in ids(s1.search("ledger", min_priority=0.31))
     kept = s1.search(min_priority=0.8, limit=None)
     assert {"FIND-001", "FIND-050", "DEC-003", "REL-001"} <= set(ids(kept))
     assert all(record.priority >= 0.8 for record in kept)
-    assert ids(s1.by_type("finding", min_priority=0.85)) == ["FIND-050"]
 
 
 def test_the_orders(s1: Session) -> None:
@@ -496,7 +490,6 @@ def test_a_question_to_the_memory_is_one_to_all_sessions_and_to_what_holds_every
         ("s2", "DEC-001"), ("old", "DEC-001"), ("global", "PAT-001"), ("global", "GPREF-001"), ("s1", "FIND-003"),
     }  # fmt: skip
     assert places(everything.by_agent("clerk")) == [("new", "DEC-001")]
-    assert places(everything.by_agent("nobody")) == []
     assert places(everything.by_time("yesterday", "yesterday", types=["preference"])) == [("global", "GPREF-001")]
     assert places(everything.by_type("pattern")) == [("global", "PAT-001")]
     assert ("s2", "DEC-001") in places(everything.query({"filters": [asked("tags", "contains", "billing")]}))

@@ -58,20 +58,15 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         # questions
         ("When did Caroline go to the LGBTQ support group?", {"group"}),
         ("What's Caroline's group?", {"group"}),
-        ("caroline’s", {"group"}),
         ("who ran authentication, databases?", {"oauth", "token", "store"}),
-        ("run", {"store"}),
         ("won't Brien", {"music"}),
         # nothing but stop words: all of them
         ("to the", {"group", "store", "umlaut", "music"}),
-        ("won't", {"music"}),
         # words that are several to FTS5
         ("OAuth2.0", {"oauth"}),
         ("bar_foo", {"names"}),
-        ("user@host", {"names"}),
         ("DEC-001", {"oauth"}),
         ("la\u0308uft", {"umlaut"}),
-        ("LAUFT", {"umlaut"}),
         ("日本語", {"cjk"}),
         # required
         ('"support group"', {"group"}),
@@ -80,23 +75,16 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         ("“support group” databases", {"group"}),
         ("+Caroline's", {"group"}),
         ("+security +hourly", {"token"}),
-        ("+the", {"group", "store", "umlaut", "music"}),
-        ("C+ foo", {"names"}),
         # excluded
         ("security -hourly", {"oauth"}),
         ('security -"rotated hourly"', {"oauth"}),
         ("-security", EVERYTHING - {"oauth", "token"}),
-        ("-security -band", EVERYTHING - {"oauth", "token", "music"}),
         ("band - security", {"music", "oauth", "token"}),
-        ("security -🎉", {"oauth", "token"}),
         # no operators: words and parentheses as in any text
         ("hourly AND (band OR foo)", {"token", "music", "names"}),
         # stars
         ("auth*", {"oauth", "token"}),
-        ("databa*", {"store"}),
-        ("+databa*", {"store"}),
         ("security -authentic*", set()),
-        ("foo_b*", {"names"}),
         # nothing to look for
         ("", EVERYTHING),
         ('?! -- + - () "" \'', EVERYTHING),
@@ -104,10 +92,8 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         ('hourly "band', {"token", "music"}),
         # syntax of FTS5 is none here
         ("text:hourly", {"token"}),
-        ("^hourly", {"token"}),
         ("NEAR(hourly band, 2)", {"token", "music"}),
         ("hourly\x00band", {"token", "music"}),
-        ("hour\ud800ly", set()),
     ],
 )
 def test_each_rule_finds_what_it_says(
