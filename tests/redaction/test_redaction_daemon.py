@@ -134,6 +134,18 @@ def test_an_unlocked_secret_is_reported_until_it_is_gone(memory: Memory, tmp_pat
     assert TOKEN not in written
 
 
+def test_a_client_that_was_faster_hides_nothing_from_the_daemon(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """A question brings the index up to date, so for the next daemon nothing has changed."""
+    memory.create_session(id="s1")
+    write_unlocked_decision(memory.root)
+    assert len(memory.search("build uses")) == 1
+    memory.close()
+    with watched(memory, tmp_path) as daemon:
+        wait_until(lambda: daemon.said("secret"), "it is reported")
+
+
 def test_where_it_is_configured_so_unlocked_secrets_are_redacted(
     memory: Memory, unlocked: Session, tmp_path: Path
 ) -> None:
