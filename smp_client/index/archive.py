@@ -1,7 +1,4 @@
-"""An archived session as one memory: the facts of its bundle, with a text that can be searched.
-
-Anybody may have made the bundle: facts of another form than SMP gives them are left out.
-"""
+"""An archived session is one memory more: a summary, which has the facts of its bundle."""
 
 from __future__ import annotations
 
@@ -16,12 +13,6 @@ ID = TYPE = "summary"
 def is_away(marks: Iterable[str]) -> bool:
     """Return whether a memory with these marks is in a bundle."""
     return any(mark in (STATE, EVICTED) for mark in marks)
-
-
-def as_memory(facts: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the fields of the memory. Its tags are the session's."""
-    stamp = facts.get("last_activity") or facts.get("archived_at")
-    return {**facts, "id": ID, "timestamp": stamp}
 
 
 def metadata_of(facts: Mapping[str, Value]) -> dict[str, Value]:

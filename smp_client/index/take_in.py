@@ -259,10 +259,9 @@ def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Ent
 
     packed = unpacked(f"{scopes.directory_of(scope)}/{file}", content)
     if file == scopes.ARCHIVE:
-        facts = packed.manifest.facts
-        value, data, digest = stored(
-            archive.as_memory({"archived_at": packed.manifest.at, **facts})
-        )
+        facts = {"archived_at": packed.manifest.at, **packed.manifest.facts}
+        stamp = facts.get("last_activity") or facts["archived_at"]
+        value, data, digest = stored({**facts, "id": archive.ID, "timestamp": stamp})
         yield _entry(archive.ID, archive.TYPE, value, data, digest, text=_words(facts))
         project = project_of(facts.get("project"))
         index.note_session(scope, archive.STATE, archive.metadata_of(facts), project)
@@ -276,9 +275,8 @@ def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Ent
                     spans, form = member.lstrip(b" "), format_of(kind)
                     is_tail = kind is not TURN and spans.startswith(b"- ")
                     indent = len(member) - len(spans)
-                    found = _entries(
-                        kind, form.parse_tail(member, 0, indent) if is_tail else form.parse(member)
-                    )
+                    parsed = form.parse_tail(member, 0, indent) if is_tail else form.parse(member)
+                    found = _entries(kind, parsed)
                 else:
                     found = [_entry_of_file(path, member)]
                 yield from (one._replace(start=at + one.start, end=at + one.end) for one in found)

@@ -115,15 +115,10 @@ def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
         if by is not None:
             word = _WORDS.get(why, why)
             # Of several relationships of one kind the last is meant.
-            found.setdefault(key, {})[word] = f"{word} by {short_name(by, session)}"
+            found.setdefault(key, {})[word] = f"{word} by {by.removeprefix(f'{session}/')}"
         elif why != "replaced":
             found.setdefault(key, {})[why.partition(" ")[0]] = why
     return {key: tuple(said.values()) for key, said in found.items()}
-
-
-def short_name(name: str, session: str) -> str:
-    """Return the name of a memory as its own session has it, where that is this one."""
-    return name.removeprefix(f"{session}/")
 
 
 # The fields of a record.
