@@ -58,34 +58,24 @@ class Transition(Action):
     last_activity: datetime = EPOCH
 
 
-def state_for(idle_for: timedelta, thresholds: Thresholds) -> str:
-    hours = idle_for / timedelta(hours=1)
-    if hours >= thresholds.archive_after_days * HOURS_PER_DAY:
-        return ARCHIVED
-    if hours >= thresholds.decaying_after_days * HOURS_PER_DAY:
-        return DECAYING
-    return IDLE if hours >= thresholds.idle_after_hours else ACTIVE
-
-
 def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Transition | None:
     """Return the transition that is due, with its reason. An unknown status counts as `active`."""
     last, status, name = one.last_activity, one.status, one.session
     if last is None:
         return None
-    due = state_for(max(now - last, timedelta()), thresholds)
+    days = {ARCHIVED: thresholds.archive_after_days, DECAYING: thresholds.decaying_after_days}
+    limits = {state: (HOURS_PER_DAY * after, f"{after:g} days") for state, after in days.items()}
+    limits[IDLE] = thresholds.idle_after_hours, f"{thresholds.idle_after_hours:g} hours"
+    idle_hours = (now - last) / timedelta(hours=1)
+    due = next((state for state, (hours, _) in limits.items() if idle_hours >= hours), ACTIVE)
     if due == status or (due == ACTIVE and status not in (CREATED, IDLE, DECAYING)):
         return None
     is_younger = due == ACTIVE or (due == IDLE and status == DECAYING)
     if is_younger and status in RESTING and one.since and last <= one.since <= now:
         return None  # made so by hand, or by other thresholds, and not used since
-    limits = {
-        IDLE: f"{thresholds.idle_after_hours:g} hours",
-        DECAYING: f"{thresholds.decaying_after_days:g} days",
-        ARCHIVED: f"{thresholds.archive_after_days:g} days",
-    }
     reason = f"used at {render_time(last)}"
     if due != ACTIVE:
-        reason = f"not used since {render_time(last)}, {due} after {limits[due]}"
+        reason = f"not used since {render_time(last)}, {due} after {limits[due][1]}"
     return Transition(name, _TYPES[due], (name,), reason, last_activity=last)
 
 

@@ -21,7 +21,6 @@ from smp_client.passes.lifecycle import (
     last_activity,
     lifecycle,
     plan,
-    state_for,
 )
 
 HOUR, DAY, TICK = timedelta(hours=1), timedelta(days=1), timedelta(microseconds=1)
@@ -53,12 +52,13 @@ def types(outcome: Any) -> list[str]:
     return [action.type for action in outcome.actions]
 
 
-@pytest.mark.parametrize(("idle_for", "state"), [
-    (24 * HOUR - TICK, "active"), (24 * HOUR, "idle"), (7 * DAY - TICK, "idle"),
-    (7 * DAY, "decaying"), (30 * DAY - TICK, "decaying"), (30 * DAY, "archived"),
+@pytest.mark.parametrize(("idle_for", "expected"), [
+    (24 * HOUR - TICK, "become_active"), (24 * HOUR, "become_idle"), (7 * DAY - TICK, "become_idle"),
+    (7 * DAY, "become_decaying"), (30 * DAY - TICK, "become_decaying"), (30 * DAY, "archive"),
 ])  # fmt: skip
-def test_each_state_begins_where_it_is_said_to(idle_for: timedelta, state: str) -> None:
-    assert state_for(idle_for, Thresholds()) == state
+def test_each_state_begins_where_it_is_said_to(idle_for: timedelta, expected: str) -> None:
+    found = plan(Standing("s", "created", NOON - idle_for), Thresholds(), NOON)
+    assert (found and found.type) == expected
 
 
 @pytest.mark.parametrize(("status", "last", "since", "expected"), [
