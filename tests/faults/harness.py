@@ -66,7 +66,7 @@ class Programs:
     """Runs operations of `programs.py`, each in a process of its own, with strace attached to it where there is a fault."""
 
     def __init__(self) -> None:
-        command = [sys.executable, str(PROGRAMS), "serve"]
+        command = [sys.executable, "-B", str(PROGRAMS), "serve"]  # a cached module would be one rename more
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Programs:
