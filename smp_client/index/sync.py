@@ -100,6 +100,8 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
             bring_up_to_date(memory, "scrub")
         else:
             scrub(memory, index, memory.options.lock_timeout_s)
+    except NotInTime as error:
+        return [f"{_PENDING.format('somebody is reading it')} ({error})"]
     except (SMPError, sqlite3.Error, OSError) as error:
         return [_PENDING.format(f"it could not be cleaned ({error})")]
     is_left = not set(asked).isdisjoint(asked_for(memory))
