@@ -206,7 +206,7 @@ def write_meanwhile(bench: Bench) -> Iterator[Row]:
             write = partial(_write, Memory(_root(busy)), session.id, itertools.count())
             alone = [_seconds(write) for _ in range(bench.rounds(500))]
             with _passes(name, _root(busy), busy.id) as done:
-                meanwhile = [_seconds(write) for _ in iter(lambda: done.value >= passes, True)]
+                meanwhile = [_seconds(write) for _ in iter(lambda: done() >= passes, True)]
             alone += [_seconds(write) for _ in range(bench.rounds(500))]
             ours, bare = _timing(meanwhile), _timing(alone)
             note = f"p99 {ours.p99_s / bare.p99_s:.1f} x; longest {1000 * max(meanwhile):.0f} ms of {len(meanwhile):,}"
@@ -228,13 +228,13 @@ def _write(memory: Memory, session_id: str, numbers: Iterator[int]) -> None:
 
 
 @contextmanager
-def _passes(name: str, root: Path, session_id: str) -> Iterator[Any]:
-    """Gives how many are done, by a process of its own, which is left to finish its last."""
+def _passes(name: str, root: Path, session_id: str) -> Iterator[Callable[[], float]]:
+    """Tell how many are done, by a process of its own that finishes its last. One that has died is done with all."""
     done, stop = multiprocessing.Value("i", 0), multiprocessing.Event()
     process = multiprocessing.Process(target=_keep_passing, args=(name, root, session_id, done, stop))
     process.start()
     try:
-        yield done
+        yield lambda: done.value if process.is_alive() else float("inf")
     finally:
         stop.set()
         process.join()

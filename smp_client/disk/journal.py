@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ _NONSENSE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration,
     UnsafePath,
 )  # fmt: skip
+_PAUSE_S = 0.02  # between two looks at an intent whose writer is at work
 _FOREIGN = "a recorded transaction that makes no sense: SMP has not written it"
 
 
@@ -195,27 +197,36 @@ def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
 
     The intent of a move is of bundles and directories alone.
     """
-    timeout_s, doing = scope.options.lock_timeout_s if wait else NO_PATIENCE, "finishing a change"
+    deadline = time.monotonic() + (scope.options.lock_timeout_s if wait else NO_PATIENCE)
     for name in pending(scope):
-        try:
-            steps = load(scope, name)
-            if not steps or (only_moves and _files(steps)):
-                continue
-            with ExitStack() as stack:
-                # The locks of whoever wrote the intent.
-                if not scope.in_upkeep and any("file" not in step for step in steps):
-                    upkeep = lock(scope.tree, scope.name, UPKEEP, timeout_s, doing)
-                    stack.enter_context(upkeep)
-                files = lock_all(scope.tree, scope.name, _files(steps), timeout_s, doing)
-                stack.enter_context(files)
+        while True:
+            try:
+                _recover_one(scope, name, only_moves)
+                break
+            except FileNotFoundError:
                 if scope.tree.exists(name):
-                    _roll_forward(scope.home(), name, steps)
-        except FileNotFoundError:
-            if scope.tree.exists(name):
-                raise  # something that the intent needs is gone
-        except LockTimeout:
-            if wait:
-                raise
+                    raise  # something that the intent needs is gone
+                break
+            except LockTimeout:
+                # When its writer has finished the intent, another pass may hold the lock already.
+                if not wait or not scope.tree.exists(name):
+                    break
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
+
+
+def _recover_one(scope: Scope, name: str, only_moves: bool) -> None:
+    steps, doing = load(scope, name), "finishing a change"
+    if not steps or (only_moves and _files(steps)):
+        return
+    with ExitStack() as stack:
+        # The locks of whoever wrote the intent.
+        if not scope.in_upkeep and any("file" not in step for step in steps):
+            stack.enter_context(lock(scope.tree, scope.name, UPKEEP, NO_PATIENCE, doing))
+        stack.enter_context(lock_all(scope.tree, scope.name, _files(steps), NO_PATIENCE, doing))
+        if scope.tree.exists(name):
+            _roll_forward(scope.home(), name, steps)
 
 
 def _roll_forward(scope: Scope, name: str, steps: list[Step]) -> None:

@@ -24,7 +24,8 @@ from smp_client import (
     SessionPutAway,
     SMPError,
 )
-from smp_client.disk import scope
+from smp_client.disk import journal, scope
+from smp_client.disk.locks import lock
 from smp_client.disk.session_files import METADATA
 from smp_client.passes.tidy import tidy
 
@@ -279,6 +280,27 @@ def test_a_session_that_comes_back_between_two_looks_is_never_nowhere(
     monkeypatch.setattr(scope, "missing", late)
     use(filled)
     assert looked, "the test did not get between the two looks"
+
+
+def test_a_writer_that_saw_a_move_does_not_wait_for_the_pass_after_it(
+    memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move is finished just after the writer has read of it, and another pass has begun."""
+    inode = (memory.root / "active/s1").stat().st_ino
+    entering = {"directory": ".smp/tmp/gone", "to": "active/s1", "inode": inode}
+    intent, load, looks = journal.record(filled.scope, [entering]), journal.load, list[str]()
+
+    def late(*arguments: Any) -> Any:
+        steps = load(*arguments)
+        looks.append(intent)
+        if len(looks) == 4:  # readers and the writer that holds its file look, then who waits
+            memory.tree.unlink(intent)
+        return steps
+
+    monkeypatch.setattr(journal, "load", late)
+    with lock(memory.tree, "s1", journal.UPKEEP, 0.0, "the next pass"):
+        Memory(memory.root, lock_timeout_s=0.5).session("s1").record_decision("Two", made_by="a")
+    assert len(looks) >= 4
 
 
 def test_a_session_that_is_nowhere_is_not_said_to_be_away(memory: Memory, filled: Session) -> None:
