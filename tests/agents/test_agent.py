@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +45,6 @@ def test_what_an_agent_records_is_by_the_agent(agent: AgentMemory, session: Sess
     assert agent.resolve_finding("FIND-001", "Added").data["resolution"]["resolved_by"] == "veritas"
     assert agent.artifact("report").text == "# Report"
     assert [turn.text for turn in agent.conversation()] == ["I see."]
-
-
-def test_an_agent_has_a_state_of_its_own(agent: AgentMemory, session: Session) -> None:
-    """Outside party mode others may read it."""
     assert agent.state() == {}
     agent.save_state({"working_memory": {"concerns": ["MFA"]}})
     assert agent.state()["working_memory"] == {"concerns": ["MFA"]}
@@ -62,7 +57,7 @@ def test_the_name_of_an_agent_is_checked(session: Session, name: str) -> None:
         session.agent(name)
 
 
-def test_relevant_decisions_are_those_about_the_topic(agent: AgentMemory) -> None:
+def test_relevant_memories_are_those_about_the_topic(agent: AgentMemory, memory: Memory) -> None:
     """Those tagged with it or with one below it, and those that mention it."""
     agent.record_decision("The security review comes last")
     agent.record_decision("Use OAuth", tags=["security.authentication"])
@@ -71,62 +66,43 @@ def test_relevant_decisions_are_those_about_the_topic(agent: AgentMemory) -> Non
     assert len(agent.relevant_decisions("security", limit=1, offset=1)) == 1
     assert set(ids(agent.relevant_decisions())) == {"DEC-001", "DEC-002", "DEC-003"}
     assert agent.relevant_decisions("?!") == []
+    agent.record_learning("Look for MFA", tags=["mfa"])
+    memory.everywhere.record_pattern("MFA is often forgotten", tags=["mfa"])
+    memory.everywhere.record_pattern("Timeouts too")
+    assert set(ids(agent.learnings("mfa"))) == {"LEARN-001", "PAT-001"}
+    assert len(agent.learnings()) == 3
+    agent.record_preference("Ask first", topic="security")
+    assert agent.preferences("security.mfa"), "a wider one bears on it"
 
 
 def test_relevant_findings_are_open_and_the_worst_first(agent: AgentMemory) -> None:
     for severity in ("minor", "critical", "high", "critical"):
         agent.record_finding(f"A {severity} thing", severity=severity, tags=["mfa"])
-    agent.record_finding("Elsewhere", tags=["storage"])
     agent.resolve_finding("FIND-004", "Mended")
     assert ids(agent.relevant_findings("mfa")) == ["FIND-002", "FIND-003", "FIND-001"]
-    every = agent.relevant_findings("mfa", unresolved_only=False)
-    assert set(ids(every)) == {"FIND-001", "FIND-002", "FIND-003", "FIND-004"}
-    assert len(agent.relevant_findings()) == 4
-
-
-@pytest.mark.parametrize(
-    ("applies_to", "applies"),
-    [
-        (None, True), ({"projects": []}, True), ({"projects": "*"}, True),
-        ({"projects": ["other", "E-COMMERCE platform"]}, True), ({"projects": ["e-commerce"]}, False),
-    ],
-)  # fmt: skip
-def test_a_preference_applies_to_its_projects(
-    memory: Memory, applies_to: dict[str, object] | None, applies: bool
-) -> None:
-    """Names are compared without regard to case, blanks and dashes."""
-    session = memory.create_session(id="s2", project="E-Commerce Platform")
-    session.record_preference("Be thorough", applies_to=applies_to)
-    memory.everywhere.record_preference("Be thorough everywhere", applies_to=applies_to)
-    found = ids(session.agent("veritas").preferences())
-    assert found == (["PREF-001", "GPREF-001"] if applies else [])
-    without = memory.create_session(id="s3")
-    without.record_preference("One", applies_to={"projects": ["shop"]})
-    assert "PREF-001" not in ids(without.agent("a").preferences())
+    assert len(agent.relevant_findings("mfa", unresolved_only=False)) == 4
 
 
 @pytest.mark.parametrize(
     ("fields", "applies"),
     [
-        ({"applies_to": {"domains": ["authentication"]}}, True),
-        ({"applies_to": {"domains": ["storage"]}}, False),
-        ({"applies_to": {"domains": ["*"]}}, True),
-        ({"topic": "authentication"}, True),
-        ({"topic": "user_authentication"}, True),
+        ({}, True), ({"topic": "user_authentication"}, True), ({"tags": ["authentication"]}, True),
         ({"topic": "storage", "context": "Said when authentication was discussed"}, True),
-        ({"tags": ["authentication"]}, True),
-        ({}, True),
+        ({"topic": "storage"}, False), ({"applies_to": {"domains": ["authentication"]}}, True),
+        ({"applies_to": {"domains": ["storage"]}}, False), ({"applies_to": {"domains": ["*"]}}, True),
+        ({"applies_to": {"projects": []}}, True), ({"applies_to": {"projects": "*"}}, True),
+        ({"applies_to": {"projects": ["other", "E COMMERCE"]}}, True),
+        ({"applies_to": {"projects": ["commerce"]}}, False),
     ],
-)
-def test_a_preference_applies_to_its_domains(
-    session: Session, fields: dict[str, Any], applies: bool
+)  # fmt: skip
+def test_a_preference_applies_to_its_projects_and_domains(
+    session: Session, memory: Memory, fields: dict[str, Any], applies: bool
 ) -> None:
-    """By domains, topic, tags or words; one that says nothing of what it is about is general."""
+    """By domains, topic, tags or words. Project names are compared without case, blanks, dashes."""
     session.record_preference("Prefer depth", **fields)
-    assert bool(session.agent("a").preferences("authentication")) == applies
-    assert session.agent("a").preferences()
-    if fields.get("topic") == "authentication":
-        assert session.agent("a").preferences("authentication.mfa"), "a wider one bears on it"
+    memory.everywhere.record_preference("Prefer depth everywhere", **fields)
+    found = ids(session.agent("a").preferences("authentication"))
+    assert found == (["PREF-001", "GPREF-001"] if applies else [])
 
 
 def test_preferences_have_an_order(session: Session, memory: Memory) -> None:
@@ -139,18 +115,10 @@ def test_preferences_have_an_order(session: Session, memory: Memory) -> None:
     assert ids(session.agent("a").preferences()) == order
 
 
-def test_learnings_come_with_the_patterns_of_all_sessions(
-    agent: AgentMemory, memory: Memory
-) -> None:
-    agent.record_learning("Look for MFA", tags=["mfa"])
-    memory.everywhere.record_pattern("MFA is often forgotten", tags=["mfa"])
-    memory.everywhere.record_pattern("Timeouts too")
-    assert set(ids(agent.learnings("mfa"))) == {"LEARN-001", "PAT-001"}
-    assert len(agent.learnings()) == 3
-
-
 def test_a_slip_in_the_metadata_hides_no_memory(agent: AgentMemory, session: Session) -> None:
+    """A preference for certain projects does not apply where the project is not known."""
     agent.record_preference("Be brief")
+    agent.record_preference("Be loud", applies_to={"projects": ["shop"]})
     (session.scope.tree.root / session.scope.path("metadata.yaml")).write_text("session: {")
     assert ids(agent.preferences()) == ["PREF-001"]
     assert "Be brief" in agent.context()
@@ -195,12 +163,9 @@ READS = {
     "findings": {"FIND-001", "FIND-002", "FIND-003"},
     "findings.by_severity:critical": {"FIND-001", "FIND-002"},
     "findings.unresolved": {"FIND-001", "FIND-003"},
-    "findings.by_topic:security": {"FIND-001"},
     "preferences": {"PREF-001", "PREF-002"},
     "preferences.workflow_depth": {"PREF-001"},
-    "preferences.by_topic:workflow_depth": {"PREF-001"},
     "learnings": {"LEARN-001"},
-    "learnings.by_topic:verification": {"LEARN-001"},
     "agent_states.{self}": {"veritas"},
     "agent_states.architect": {"architect"},
     "agent_states.nobody": set(),
@@ -220,22 +185,16 @@ def test_an_item_names_its_memories(stocked: AgentMemory, item: str) -> None:
         assert set(ids(workflow.preferences())) == {"PREF-001", "GPREF-001"}
 
 
-CALLS: dict[str, Callable[[AgentMemory], object]] = {
-    "read conversation": lambda agent: agent.conversation(),
-    "read decisions": lambda agent: agent.relevant_decisions(),
-    "read findings": lambda agent: agent.relevant_findings(),
-    "read preferences": lambda agent: agent.preferences(),
-    "read learnings": lambda agent: agent.learnings(),
-    "read agent_states.architect": lambda agent: agent.state_of("architect"),
-    "read artifacts": lambda agent: agent.artifact("report"),
-    "write conversation": lambda agent: agent.add_turn("Said"),
-    "write decisions": lambda agent: agent.record_decision("Decided"),
-    "write findings": lambda agent: agent.record_finding("Found"),
-    "write preferences": lambda agent: agent.record_preference("Preferred"),
-    "write learnings": lambda agent: agent.record_learning("Learned"),
-    "write agent_states.veritas": lambda agent: agent.save_state({"task": "other"}),
-    "write artifacts": lambda agent: agent.save_artifact("another", "# Text"),
-}
+CALLS: dict[str, tuple[Any, ...]] = {
+    "read conversation": ("conversation",), "write conversation": ("add_turn", "Said"),
+    "read decisions": ("relevant_decisions",), "write decisions": ("record_decision", "Decided"),
+    "read findings": ("relevant_findings",), "write findings": ("record_finding", "Found"),
+    "read preferences": ("preferences",), "write preferences": ("record_preference", "Preferred"),
+    "read learnings": ("learnings",), "write learnings": ("record_learning", "Learned"),
+    "read agent_states.architect": ("state_of", "architect"),
+    "write agent_states.veritas": ("save_state", {"task": "other"}),
+    "read artifacts": ("artifact", "report"), "write artifacts": ("save_artifact", "other", "# Text"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("granted", CALLS)
@@ -243,24 +202,27 @@ def test_a_kind_needs_its_grant(stocked: AgentMemory, granted: str) -> None:
     """The one that is granted answers, every other says what is granted."""
     doing, kind = granted.split(" ")
     workflow = stocked.with_requirements({f"{doing}_access": [kind]})
-    CALLS[granted](workflow)
+    method, *given = CALLS[granted]
+    getattr(workflow, method)(*given)
     size = stocked.session.size().total_bytes
-    for name, call in CALLS.items():
+    for name, (method, *given) in CALLS.items():
         if name != granted:
             refusal = rf"veritas may not {name.split('.')[0]}"
             with pytest.raises(AccessDenied, match=refusal) as caught:
-                call(workflow)
+                getattr(workflow, method)(*given)
             grants = kind if name.startswith(doing) else "nothing"
             assert f"access grants {grants}." in str(caught.value)
     assert stocked.session.size().total_bytes == size
 
 
 def test_of_a_kind_that_is_granted_in_part_only_that_part_is_seen(stocked: AgentMemory) -> None:
-    """By every way of reading; what is hidden is like what is not there."""
+    """By every way of reading; a hidden memory is like one that is not there."""
+    assert stocked.with_requirements({}).query("mfa") == []
     workflow = stocked.with_requirements({
         "read_access": ["conversation.last_2_turns", "decisions.by_topic:verification",
                         "findings.by_severity:critical"],
         "write_access": ["findings", "decisions"],
+        "memory_hints": ["Compare with past findings", "Check the depth"],
     })  # fmt: skip
     assert ids(workflow.relevant_decisions()) == ["DEC-001"]
     assert workflow.relevant_decisions("security") == []
@@ -270,21 +232,15 @@ def test_of_a_kind_that_is_granted_in_part_only_that_part_is_seen(stocked: Agent
     assert set(ids(workflow.query("verify oauth mfa turn", limit=None))) <= seen
     assert workflow.query("depth", types=["preference"]) == []
     assert workflow.similar("DEC-002") == workflow.similar("DEC-099") == []
-    labels = re.findall(r"^- \[([A-Za-z0-9-]+),", workflow.context(), re.MULTILINE)
+    context = workflow.context(max_tokens=300)
+    assert "## Hints of the workflow\n- Compare with past findings\n- Check the depth\n" in context
+    labels = re.findall(r"^- \[([A-Za-z0-9-]+),", context, re.MULTILINE)
     assert set(labels) == seen - {"FIND-002"}
     with pytest.raises(MemoryNotFound):
         workflow.resolve_finding("FIND-003", "Mended")
     assert workflow.resolve_finding("FIND-001", "Mended").text == "No MFA"
-
-
-def test_hints_stand_in_the_context(stocked: AgentMemory) -> None:
-    """Also in a small one, and of an agent that may read nothing."""
-    hints = ["Compare with past findings", "Check the depth"]
-    workflow = stocked.with_requirements({"memory_hints": hints})
-    expected = "## Hints of the workflow\n- Compare with past findings\n- Check the depth\n"
-    assert expected in workflow.context(max_tokens=100)
-    assert "- [" not in workflow.context()
-    assert workflow.query("mfa") == []
+    with pytest.raises(AccessDenied):
+        workflow.with_requirements({"read_access": ["decisions"]})
 
 
 @pytest.mark.parametrize(
@@ -293,14 +249,12 @@ def test_hints_stand_in_the_context(stocked: AgentMemory) -> None:
         (["findings"], "must be a mapping"),
         ({"reads": []}, "'reads' is not one of read_access"),
         ({"memory_hints": "one"}, "memory_hints must be a list of texts"),
-        ({"read_access": [5]}, "read_access must be a list of texts"),
         ({"write_access": ["findings.unresolved"]}, "write_access: 'findings.unresolved' grants"),
         ({"write_access": ["agent_states"]}, "write_access: 'agent_states' grants"),
         *(
             ({"read_access": [item]}, f"read_access: {item!r} grants nothing")
             for item in ("decision", "findings.by_severity:grave", "conversation.last_0_turns",
-                         "learnings.by_topic:", "artifacts.../x", "preferences.",
-                         "agent_states.", "preferences.by:x", "conversation.all", "")
+                         "learnings.by_topic:", "artifacts.../x", "preferences.", "")
         ),
     ],
 )  # fmt: skip
@@ -308,9 +262,3 @@ def test_wrong_requirements_are_refused(session: Session, requirements: Any, say
     with pytest.raises(InvalidQuery) as caught:
         session.agent("veritas").with_requirements(requirements)
     assert says in str(caught.value)
-
-
-def test_a_workflow_cannot_grant_itself_more(stocked: AgentMemory) -> None:
-    workflow = stocked.with_requirements({"read_access": ["findings"]})
-    with pytest.raises(AccessDenied):
-        workflow.with_requirements({"read_access": ["decisions"]})
