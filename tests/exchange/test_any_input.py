@@ -39,19 +39,26 @@ _own = st.fixed_dictionaries(
     optional={"session": _texts, "place": _texts, "type": _texts, "metadata": _entry, "id": _texts,
               "file": st.sampled_from(_files_of_ours), "record": _entry | _named, "entries": _json,
               "written_at": _texts})  # fmt: skip
-_lines = st.lists(st.one_of(_entry, _json), max_size=5)
-_one = st.lists(_json, min_size=1, max_size=1)
-_files = {"s1.jsonl": _lines, "memory.jsonl": _lines, "conversation.jsonl": _lines,
-          "decisions.jsonl": _lines, "manifest.json": _one, "metadata.json": _one,
-          "tombstones.jsonl": _lines, "shared/user-preferences.json": _one}  # fmt: skip
 _log_lines = st.sampled_from([
     "User: Hi", "**Bob:** Ho", "```", "Decision: x", "---", "## Turn 1 - 2026-01-11", "# T", "",
     "<!-- smp -->", "- (decision by a) b", "[14:30] a: b", "updated: 2026", "**Speaker:** x",
     "[99:99] user: b", "Participants: a, b"])  # fmt: skip
 
 
-def dumped(value: Any) -> bytes:
-    return json.dumps(value).encode("utf-8", "surrogatepass") + b"\n"
+def dumped(values: list[Any]) -> bytes:
+    lines = (json.dumps(value).encode("utf-8", "surrogatepass") + b"\n" for value in values)
+    return b"".join(lines)
+
+
+_lines = st.lists(st.one_of(_entry, _json), max_size=5).map(dumped)
+_one = st.lists(_json, min_size=1, max_size=1).map(dumped)
+_log = st.one_of(
+    st.binary(max_size=300), st.lists(_log_lines, max_size=12).map(lambda log: "\n".join(log).encode())
+)
+_files = {"s1.jsonl": _lines, "memory.jsonl": _lines, "conversation.jsonl": _lines,
+          "decisions.jsonl": _lines, "manifest.json": _one, "metadata.json": _one,
+          "tombstones.jsonl": _lines, "../../shared/user-preferences.json": _one,
+          "talk.md": _log, ".memlog.md": _log}  # fmt: skip
 
 
 def imported(source: Path | io.BytesIO, root: Path, layout: str | None = None) -> None:
@@ -73,33 +80,21 @@ def imported(source: Path | io.BytesIO, root: Path, layout: str | None = None) -
 @given(st.lists(_own, max_size=5))
 def test_any_export(entries: list[Any]) -> None:
     end = {"entry": "end", "entries": len(entries)}
-    content = b"".join(map(dumped, [{"smp_export": 1}, *entries, end]))
+    content = dumped([{"smp_export": 1}, *entries, end])
     with tempfile.TemporaryDirectory() as directory:
         imported(io.BytesIO(content), Path(directory) / "sessions")
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.fixed_dictionaries({}, optional=_files), st.sampled_from([None, *LAYOUTS[1:4]]))
-def test_any_json_in_any_layout(files: dict[str, list[Any]], layout: str | None) -> None:
+def test_any_json_or_log_in_any_layout(files: dict[str, bytes], layout: str | None) -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory) / "in/sessions/s1"
         folder.mkdir(parents=True)
-        for name, lines in files.items():
-            path = folder.parent.parent / name if "/" in name else folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(b"".join(map(dumped, lines)))
+        (folder.parent.parent / "shared").mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         imported(folder.parent.parent, Path(directory) / "sessions", layout)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.one_of(st.binary(max_size=300), st.lists(_log_lines, max_size=12).map(
-    lambda lines: "\n".join(lines).encode())))  # fmt: skip
-def test_any_bytes_as_a_log(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        for name in ("talk.md", ".memlog.md"):
-            path = Path(directory) / name
-            path.write_bytes(content)
-            imported(path, Path(directory) / f"sessions-{name}")
 
 
 @settings(max_examples=25, deadline=None)
