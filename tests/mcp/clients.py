@@ -59,7 +59,6 @@ class Agent:
         assert content.type == "text"
         return Said(content.text, result.structured_content, bool(result.is_error))
 
-
     async def error(self, asked: Awaitable[Any]) -> str:
         """Return what the protocol's error says."""
         try:
@@ -85,6 +84,13 @@ def tell(server: Desk | StdioServerParameters, story: Story, mode: str = "auto")
 def desk_in(directory: Path, **options: Any) -> Desk:
     directory.mkdir(parents=True, exist_ok=True)
     return Desk(Memory(directory / ".bmad/sessions"), directory, **options)
+
+
+def kept_files(desk: Desk) -> dict[str, bytes]:
+    """Return the files that are the truth."""
+    kept = ("active", "archived", "deleted", "global")
+    paths = [path for place in kept for path in (desk.memory.root / place).rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in paths if path.name != "access.log"}
 
 
 def process_in(directory: Path, *arguments: str) -> StdioServerParameters:
