@@ -27,8 +27,7 @@ from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
-from ..model.record import TURN, Record
-from ..model.severity import rank
+from ..model.record import TURN, Record, severity_rank
 from ..model.times import EPOCH, time_of
 from . import relevant
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
@@ -178,7 +177,7 @@ class _Choice:
         if may_read("findings"):
             # All of them: one that is about something else may still stop the work.
             found = relevant.findings(self._view, self._leading("finding"))
-            found.sort(key=lambda one: (rank(one.data.get("severity")), -self._match(one)))
+            found.sort(key=lambda one: (severity_rank(one.data.get("severity")), -self._match(one)))
             items["Open findings"] = self._items(found, "finding")
         if may_read("decisions"):
             items["Decisions"] = self._items(self._nearest("decision"), "decision")

@@ -17,8 +17,7 @@ from ..ask.likeness import likeness, said
 from ..disk.locks import lock
 from ..model.errors import Invalid, MemoryNotFound
 from ..model.priority import is_resolved
-from ..model.record import Record
-from ..model.severity import SEVERITIES, rank
+from ..model.record import SEVERITIES, Record, severity_rank
 from ..redaction.redact import FIELD
 
 if TYPE_CHECKING:
@@ -93,13 +92,13 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
 def _may_be_one(known: Record, fields: Mapping[str, Any]) -> bool:
     own = {str(tag).lower() for tag in _list(fields.get("tags"))}
     theirs = {tag.lower() for tag in known.tags}
-    severity = rank(fields.get("severity", "medium"))
+    severity = severity_rank(fields.get("severity", "medium"))
     here, there = known.data.get("location"), fields.get("location")
     return (
         (here is None or there is None or here == there)
         and not is_resolved(known.data)
         and not is_resolved(fields)
-        and rank(known.data.get("severity")) == severity < len(SEVERITIES)
+        and severity_rank(known.data.get("severity")) == severity < len(SEVERITIES)
         and (not own or not theirs or bool(own & theirs))
     )
 

@@ -14,7 +14,7 @@ from ..index.mentions import TOPIC
 from ..index.sql import Sql
 from ..index.validity import holds, project_of
 from ..model.layout import GLOBAL
-from ..model.severity import RANK
+from ..model.record import SEVERITIES, SEVERITY_WORDS, severity_rank
 
 EVERY = "*"
 _WIDER = (
@@ -27,6 +27,8 @@ _SURE = (
     "CASE json_extract(m.data, '$.confidence')"
     " WHEN 'explicit' THEN 0 WHEN 'inferred' THEN 1 ELSE 2 END"
 )
+_RANKS = " ".join(f"WHEN '{word}' THEN {severity_rank(word)}" for word in SEVERITY_WORDS)
+_WORST = f"CASE LOWER(json_extract(m.data, '$.severity')) {_RANKS} ELSE {len(SEVERITIES)} END"
 _PROJECTS = "json_extract(m.data, '$.applies_to.projects')"
 
 
@@ -57,7 +59,7 @@ def findings(
     """Return the findings, the most severe first."""
     if unresolved_only:
         want = want.also(holds())
-    worst = want.order or f"{RANK}, score DESC, {NEWEST}"
+    worst = want.order or f"{_WORST}, score DESC, {NEWEST}"
     return about(view, want._replace(order=worst), ["finding"], topic)
 
 

@@ -24,8 +24,7 @@ from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.errors import InvalidQuery
 from ..model.layout import is_file_id
-from ..model.record import TURN
-from ..model.severity import WORDS, same
+from ..model.record import SEVERITY_WORDS, TURN, severity_rank
 from .relevant import bearing
 
 _TOPIC = {"topic": r"by_topic:\s*(.*\S)\s*"}
@@ -35,7 +34,8 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "conversation": ((TURN.name,), {"turns": r"last_([1-9]\d{0,5})_turns?"}),
     "decisions": (("decision",), _TOPIC),
     "findings": (("finding",), {
-        **_TOPIC, "severity": rf"by_severity:({'|'.join(WORDS)})", "unresolved": "(unresolved)",
+        **_TOPIC, "severity": rf"by_severity:({'|'.join(SEVERITY_WORDS)})",
+        "unresolved": "(unresolved)",
     }),
     "preferences": (("preference",), {"topic": r"(?:by_topic:\s*)?([^:]*[^:\s])\s*"}),
     "learnings": (("learning", "pattern"), _TOPIC),
@@ -64,7 +64,9 @@ class Item:
         if self.part == "turns":
             conditions.append(Sql(_LATEST, (session, TURN.name, int(self.value))))
         elif self.part == "severity":
-            conditions.append(one_of("json_extract(m.data, '$.severity')", same(self.value)))
+            place = severity_rank(self.value)
+            words = [word for word in SEVERITY_WORDS if severity_rank(word) == place]
+            conditions.append(one_of("json_extract(m.data, '$.severity')", words))
         elif self.part == "unresolved":
             conditions.append(holds())
         elif self.part == "name":

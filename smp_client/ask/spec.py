@@ -6,7 +6,7 @@ a column, or a path of names in the record such as `resolution.status`.
 - A list on the way to a field, or at its end, is looked through: some item must fit.
 - `contains` asks for a part of a text, in any case, an item of a list, or a key of a mapping.
 - A tag matches itself and the tags below it: `security` also `security.authentication`.
-- Two words for one severity are equal, and the more severe is the greater; see severity.py.
+- Two words for one severity are equal, and the more severe is the greater; see model/record.py.
 - A number is compared with numbers and a text with texts; true is not 1.
 - A field that is null counts as absent. `not` also matches memories without the field.
 - A date is its first moment for `greaterThan`, `greaterOrEqual` and `lessThan`, else a whole day.
@@ -26,8 +26,7 @@ from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..model.errors import InvalidQuery
 from ..model.layout import ARCHIVED
-from ..model.record import name_of, type_of
-from ..model.severity import WORDS, rank
+from ..model.record import SEVERITY_WORDS, name_of, severity_rank, type_of
 from ..model.times import microseconds, render_time, time_at
 from .argument import moment, sayable, shown
 from .engine import Ranked, of_keys, ranked, read, where
@@ -289,8 +288,8 @@ def _key(value: Any, field: str = "") -> tuple[int, Any]:
         return 0, value
     if isinstance(value, (int, float)):
         return 1, value
-    if field == "severity" and value in WORDS:
-        return 1, -rank(value)
+    if field == "severity" and value in SEVERITY_WORDS:
+        return 1, -severity_rank(value)
     return (2, value) if isinstance(value, str) else (3, None)
 
 

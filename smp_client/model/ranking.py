@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from . import severity
 from .errors import InvalidQuery
 from .priority import is_resolved
+from .record import severity_rank
 
 _IMPORTANCE = {
     "decision": 0.9, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7,
@@ -63,7 +63,7 @@ def importance(type: str, data: Mapping[str, Any]) -> float:
     """Return the importance of a record by its kind, severity, impact and approval."""
     score = _IMPORTANCE.get(type, 0.5)
     if type == "finding":
-        score *= _SEVERITY[severity.rank(data.get("severity"))]
+        score *= _SEVERITY[severity_rank(data.get("severity"))]
         score *= _CLOSED if is_resolved(data) else 1.0
     if "high" in (data.get("implementation_impact"), data.get("impact")):
         score *= _HIGH_IMPACT

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from . import severity
 from .errors import Invalid
 from .layout import is_file_id
 from .priority import is_pinned
@@ -22,6 +21,18 @@ DELETED_TURN = "deleted"
 STATE_HISTORY = "agent-states/history"
 _MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SIGNS = "letters, digits, '-', '_' or '.'"
+# The severities of a finding, the worst first. It is stored with the word that was given; a synonym
+# is equal wherever findings are compared, filtered, ranked or sorted.
+SEVERITIES = ("critical", "high", "medium", "low", "info")
+_SYNONYMS = {"important": "high", "minor": "low"}
+SEVERITY_WORDS = (*SEVERITIES, *_SYNONYMS)
+
+
+def severity_rank(severity: object) -> int:
+    """Return the place of a severity, 0 for the worst; any other word is behind the last."""
+    word = severity.lower() if isinstance(severity, str) else ""
+    word = _SYNONYMS.get(word, word)
+    return SEVERITIES.index(word) if word in SEVERITIES else len(SEVERITIES)
 
 
 def type_of(name: str) -> str:
@@ -77,7 +88,7 @@ SESSION_KINDS = (TURN, DECISION, FINDING, PREFERENCE, LEARNING, RELATIONSHIP)
 GLOBAL_KINDS = (GLOBAL_PREFERENCE, PATTERN)
 
 CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
-    ("finding", "severity"): severity.WORDS,
+    ("finding", "severity"): SEVERITY_WORDS,
     ("preference", "confidence"): ("explicit", "inferred", "uncertain"),
     ("decision", "confidence"): ("high", "medium", "low", "uncertain"),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smp_client.agents.context import DEFAULT_TOKENS, LEAST_TOKENS
-from smp_client.model.severity import SEVERITIES
+from smp_client.model.record import SEVERITIES
 
 from . import lookup, writes
 from .answer import Answer

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from ...model.errors import Invalid
 from ...model.layout import check_new_session_id
 from ...model.record import CHOICES, DECISION, FINDING, LEARNING, PATTERN, PREFERENCE, TURN, Kind
-from ...model.severity import WORDS
 from ...model.times import same_time
 from ...text.contents import check_tags
 from ..entry import IMPORTED, Entry, Read, memory_entry
@@ -144,7 +143,8 @@ def _take_choices(
     if kind is FINDING:
         severity = left.pop("severity", None)
         word = severity.strip().lower() if isinstance(severity, str) else ""
-        fields["severity"] = word if word in WORDS else _SEVERITIES.get(word, "medium")
+        is_ours = word in CHOICES[FINDING.name, "severity"]
+        fields["severity"] = word if is_ours else _SEVERITIES.get(word, "medium")
         kept |= {"severity": severity} if severity not in (None, fields["severity"]) else {}
         if isinstance(left.get("status"), str) and "resolution" not in left:
             fields["resolution"] = {"status": left.pop("status")}
