@@ -294,6 +294,8 @@ class Maintenance:
         if due is None:
             root.compacted.pop(session, None)
             root.problems.pop(FULLNESS + session, None)
+            if size.utilization_pct >= CRITICAL_PCT:
+                self._warn(root, files, "its settings ask for no compaction")
         elif size.total_bytes - root.compacted.get(session, 0) >= size.quota_bytes * GROWN_SHARE:
             root.too_full[session] = due
             self.ask_for(COMPACTION, root)
@@ -321,14 +323,15 @@ class Maintenance:
 
     def _note_size(self, root: Root, session: Session, why: str, *, failed: bool = False) -> None:
         """Note the size after a compaction, and as a problem that the session is still full."""
-        size, about = session.size(), FULLNESS + session.id
+        size = session.size()
         root.compacted[session.id] = size.total_bytes
-        root.problems.pop(about, None)
+        root.problems.pop(FULLNESS + session.id, None)
         if failed or size.utilization_pct >= CRITICAL_PCT:
-            root.problems[about] = (
-                f"Session {session.id} is {size.utilization_pct:.0f} % full and could not be"
-                f" compacted: {why.rstrip('.')}; archive it or raise its quota."
-            )
+            self._warn(root, session, f"could not be compacted: {why.rstrip('.')}")
+
+    def _warn(self, root: Root, session: Session, why: str) -> None:
+        full = f"Session {session.id} is {session.size().utilization_pct:.0f} % full and {why}"
+        root.problems[FULLNESS + session.id] = f"{full}; archive it or raise its quota."
 
 
 def _sessions(memory: Memory) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from derived_rows import contents
-from forking import Forked, Forking, starts_alike
+from forking import Forked, run, starts_alike
 
 from smp_client import Memory
 from smp_client.index.database import Index
@@ -24,7 +24,6 @@ from smp_client.model.layout import INDEX_FILE
 
 SMP = [sys.executable, "-m", "smp_daemon"]
 PATIENCE_S = 60.0  # for what takes moments: long enough for any machine, so that only what hangs fails
-_FORKING = Forking()
 _PAUSE = threading.Event()  # never set: only so as not to take the processor from what is waited for
 
 
@@ -55,7 +54,7 @@ def no_hang() -> Iterator[None]:
 
 def smp(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     if options.keys() <= {"input", "cwd", "env"} and starts_alike(options.get("env")):
-        return _FORKING.run([*map(str, arguments)], options.get("input"), options.get("cwd"), options.get("env"))
+        return run([*map(str, arguments)], options.get("input"), options.get("cwd"), options.get("env"))
     return subprocess.run([*SMP, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
 
 
@@ -65,7 +64,7 @@ def started(
     """`smp` with these as its input, its output and its errors."""
     told = [*map(str, arguments)]
     if forked and starts_alike(env):
-        return _FORKING.start(told, [*streams], None, env)
+        return Forked(told, streams, None, env)
     given, out, err = streams
     return subprocess.Popen([*SMP, *told], stdin=given, stdout=out, stderr=err, env=env)
 
@@ -91,7 +90,7 @@ class Daemon:
             if program:
                 self.process = subprocess.Popen([*program, "run", *named], stderr=output, stdin=nothing)
             else:
-                self.process = _FORKING.start(["run", *named], [nothing.fileno(), nothing.fileno(), output.fileno()])
+                self.process = Forked(["run", *named], [nothing.fileno(), nothing.fileno(), output.fileno()])
 
     def lines(self) -> list[dict[str, Any]]:
         whole = self.log.read_text().rpartition("\n")[0]  # of a line that is just written, a reader may see a part

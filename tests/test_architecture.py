@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -33,23 +36,44 @@ CLIENT = {name: path for name, path in EVERY.items() if name.startswith("smp_cli
 DAEMON = {name: path for name, path in EVERY.items() if name not in CLIENT}
 
 
+class Import(NamedTuple):
+    """The whole name of a module that another one imports."""
+
+    name: str
+    is_late: bool  # inside a function
+    is_real: bool  # not for annotations alone
+
+
+def is_module(name: str) -> bool:
+    return (TOP / f"{name.replace('.', '/')}.py").exists()
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a module, such as `smp_client.change.move`."""
+    return ".".join(path.relative_to(TOP).with_suffix("").parts)
+
+
+@cache
+def imports(path: Path) -> set[Import]:
+    """Return the imports of a module, wherever in it."""
+    nodes, found = [*ast.walk(ast.parse(path.read_text()))], set()
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    guards = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    late, unreal = ({id(inner) for node in outer for inner in ast.walk(node)} for outer in (functions, guards))
+    for node in nodes:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            above = name_of(path).split(".")[: -node.level] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            inner = (f"{base}.{alias.name}" for alias in node.names)
+            names = [name if is_module(name) else base for name in inner]
+        found |= {Import(name, id(node) in late, id(node) not in unreal) for name in names}
+    return found
+
+
 def imported(path: Path) -> set[str]:
-    """The top-level packages that a module imports, wherever in it."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names.add(node.module.split(".")[0])
-    return names
-
-
-def own_imports(path: Path) -> set[str]:
-    """The modules of its own package that a module imports."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    ours = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
-    named = {node.module for node in ours if node.module}
-    return named | {alias.name for node in ours if not node.module for alias in node.names}
+    """Return the top-level packages that a module imports."""
+    return {one.name.partition(".")[0] for one in imports(path)}
 
 
 def calls(path: Path) -> set[str]:
@@ -86,17 +110,15 @@ def test_only_the_command_line_prints_and_takes_the_names_that_people_give() -> 
 def test_only_the_composition_root_reads_configuration_and_starts_the_server_for_agents() -> None:
     """Everything below is given plain values. Without the extra of smp_daemon/mcp everything else works."""
     for name, path in DAEMON.items():
-        ours = own_imports(path)
+        ours = {one.name for one in imports(path)}
         if not name.startswith(("smp_daemon/config/", "smp_daemon/cli/")) and name != "smp_daemon/daemon.py":
-            assert not {"config.file", "file"} & ours, name
-        is_server = any(one.partition(".")[0] == "mcp" for one in ours)
-        assert not is_server or name == "smp_daemon/cli/host.py", name
+            assert "smp_daemon.config.file" not in ours, name
+        if not name.startswith(("smp_daemon/mcp/", "smp_daemon/cli/host.py")):
+            assert not [one for one in ours if one.startswith("smp_daemon.mcp")], name
 
 
 def test_a_program_starts_without_the_packages_that_take_long_to_load(tmp_path: Path) -> None:
     """`inspect` comes with dataclasses. A question needs SQLite, and PyYAML only for new files."""
-    import subprocess
-
     code = (
         "import sys; from smp_client import Memory;"
         "slow = {'filelock', 'hashlib', 'inspect', 'sqlite3', 'tarfile', 'yaml'};"
@@ -131,46 +153,30 @@ BUDGETS = {
 }
 
 
-def room_of(path: Path) -> str:
-    """Return a module of the client by its name below the package, such as `change.move`."""
-    return ".".join(path.relative_to(TOP / "smp_client").with_suffix("").parts)
-
-
 def targets(path: Path) -> set[str]:
-    """Return the modules of the client that a module imports, wherever in it.
+    """Return the modules of the client that a module imports.
 
     Names for annotations do not count: a lower layer gets a `Memory` or a `Session` as an argument.
     """
-    tree, package = ast.parse(path.read_text()), room_of(path).split(".")[:-1]
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    unreal = {id(node) for block in blocks for node in ast.walk(block)}
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in unreal:
-            above = package[: len(package) - node.level + 1]
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names |= {base, *(f"{base}.{alias.name}" if base else alias.name for alias in node.names)}
-    return {name for name in names if (TOP / "smp_client" / f"{name.replace('.', '/')}.py").exists()}
+    real = {one.name for one in imports(path) if one.is_real and one.name.startswith("smp_client.")}
+    return {name for name in real if is_module(name)}
 
 
-def test_imports_go_down_only() -> None:
-    def layer(name: str) -> int:
-        return LAYERS.index(name.rpartition(".")[0].partition(".")[0])
-
-    rooms = {room_of(path): targets(path) for path in CLIENT.values()}
-    assert {(name, one) for name in rooms for one in rooms[name] if layer(one) < layer(name)} == set()
-
-
-def test_no_import_goes_in_a_circle() -> None:
+def test_imports_go_down_only_and_in_no_circle() -> None:
     """Imports inside functions count, too: a module can be read when those below it are known."""
-    edges = {room_of(path): targets(path) - {room_of(path)} for path in modules("smp_client")}
+
+    def layer(name: str) -> int:
+        return LAYERS.index(".".join(name.split(".")[1:-1]).partition(".")[0])
+
+    edges = {name_of(path): targets(path) - {name_of(path)} for path in CLIENT.values()}
+    assert {(name, one) for name in edges for one in edges[name] if layer(one) < layer(name)} == set()
     while leaves := {name for name, below in edges.items() if not below & edges.keys()}:
         edges = {name: below for name, below in edges.items() if name not in leaves}
     assert sorted(edges) == []
 
 
 def test_no_two_modules_share_a_name() -> None:
-    stems = [path.stem for package in ("smp_client", "smp_daemon") for path in modules(package)]
+    stems = [path.stem for path in EVERY.values()]
     assert {stem for stem in stems if stems.count(stem) > 1} <= {"__init__"}
 
 
@@ -207,24 +213,8 @@ LATE = {
 }  # fmt: skip
 
 
-def late_imports(path: Path) -> set[str]:
-    """Return the modules that a module imports inside its functions, by their whole names."""
-    found: set[str] = set()
-    package = path.relative_to(TOP).with_suffix("").parts
-    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
-    for node in (node for function in functions for node in ast.walk(function)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: -node.level] if node.level else ()
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names = (f"{base}.{alias.name}" for alias in node.names)
-            found |= {name if (TOP / f"{name.replace('.', '/')}.py").exists() else base for name in names}
-    return found
-
-
 def test_an_import_stands_inside_a_function_only_for_a_reason() -> None:
     """A command of `smp` loads what it runs, so the command line is left out."""
-    paths = [path for name in ("smp_client", "smp_daemon") for path in modules(name) if "cli" not in path.parts]
-    found = {name for path in paths for name in late_imports(path)}
+    paths = [path for path in EVERY.values() if "cli" not in path.parts]
+    found = {one.name for path in paths for one in imports(path) if one.is_late}
     assert found - {name for names in LATE.values() for name in names} == set()

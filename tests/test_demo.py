@@ -32,21 +32,16 @@ def test_the_demo_shows_commands_with_their_real_output(tmp_path: Path) -> None:
 
 def test_the_demo_touches_nothing_that_exists(tmp_path: Path) -> None:
     """Neither a directory that is named, nor the tree of the working directory."""
-    memory = Memory(tmp_path / ".bmad/sessions")
+    memory = Memory(tmp_path / "own/.bmad/sessions")
     memory.create_session(id="mine")
-    before = _files(tmp_path)
+    before = files_of(memory.root)
     refused = smp("demo", "--root", memory.root)
-    assert refused.returncode == 2
-    assert "Name a new directory" in refused.stderr
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    done = smp("demo", cwd=tmp_path, env=os.environ | {"TMPDIR": str(temporary)})
-    assert done.returncode == 0, done.stderr
-    (made,) = temporary.glob("smp-demo-*")
+    assert (refused.returncode, "Name a new directory" in refused.stderr) == (2, True)
+    done = smp("demo", cwd=tmp_path / "own", env=os.environ | {"TMPDIR": str(tmp_path)})
+    (made,) = tmp_path.glob("smp-demo-*")
     assert f"The tree is {made}/.bmad/sessions" in done.stdout
-    after = _files(tmp_path).items()
-    assert {path: held for path, held in after if temporary not in path.parents} == before
+    assert files_of(memory.root) == before
 
 
-def _files(top: Path) -> dict[Path, bytes]:
+def files_of(top: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in top.rglob("*") if path.is_file()}

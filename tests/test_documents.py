@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from daemons import smp
 from pages import outputs
@@ -20,7 +21,8 @@ from smp_client.model.times import now
 from smp_client.text.mapping import load_mapping
 from smp_client.text.markdown import parse as parse_conversation
 from smp_client.text.yaml_list import parse
-from smp_daemon.cli import manual
+from smp_daemon.cli import COMMANDS, manual
+from smp_daemon.cli import smp as program
 
 TOP = Path(__file__).parent.parent
 README = (TOP / "README.md").read_text()
@@ -46,11 +48,6 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_short(page: Path) -> None:
-    assert len(page.read_text().split()) <= WORDS.get(page.stem, WORDS_OF_A_PAGE)
-
-
 def test_the_instructions_for_agents_work_in_a_new_project(tmp_path: Path) -> None:
     """An agent that follows them is told the next time what it wrote."""
     (lines,) = (block for block in blocks(README, "text") if block.startswith("## Memory"))
@@ -72,11 +69,6 @@ def test_the_instructions_for_agents_work_in_a_new_project(tmp_path: Path) -> No
 
 def test_one_page_names_every_command() -> None:
     """Each command, those of a group included, has its row in the table; no other has one."""
-    import click
-
-    from smp_daemon.cli import COMMANDS
-    from smp_daemon.cli import smp as program
-
     context = click.Context(program)
     real = set()
     for name in COMMANDS:
@@ -88,14 +80,12 @@ def test_one_page_names_every_command() -> None:
     assert {*re.findall(r"^\| `smp ([a-z ]+)` \|", table, re.MULTILINE)} == real
 
 
-@pytest.mark.parametrize(
-    "document",
-    [*PAGES, TOP / "smp_client/FORMAT.md", TOP / "smp_daemon/DESIGN.md"],
-    ids=lambda path: path.stem,
-)
-def test_links_lead_somewhere(document: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-        assert (document.parent / link).exists(), link
+def test_pages_are_short_and_their_links_lead_somewhere() -> None:
+    for page in PAGES:
+        assert len(page.read_text().split()) <= WORDS.get(page.stem, WORDS_OF_A_PAGE), page
+    for document in (*PAGES, TOP / "smp_client/FORMAT.md", TOP / "smp_daemon/DESIGN.md"):
+        for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            assert (document.parent / link).exists(), (document, link)
 
 
 def test_format_names_every_record_file_with_its_list_and_required_fields() -> None:
@@ -127,19 +117,13 @@ def test_the_examples_of_format_are_in_the_format(tmp_path: Path) -> None:
     assert turn.value["tags"] == ["oauth"]
 
 
-def test_format_gives_the_numbers_of_the_code() -> None:
-    assert f"{DEFAULT_QUOTA_BYTES:,}" in FORMAT
-    assert f"{CONTENT_CAP_BYTES:,}" in FORMAT
-    assert f"0{DIRECTORY_MODE:o}" in FORMAT
-    assert f"0{FILE_MODE:o}" in FORMAT
-
-
-def test_format_gives_the_order_of_the_locks() -> None:
+def test_format_gives_the_numbers_of_the_code_and_the_order_of_the_locks() -> None:
+    for number in (f"{DEFAULT_QUOTA_BYTES:,}", f"{CONTENT_CAP_BYTES:,}", f"0{DIRECTORY_MODE:o}", f"0{FILE_MODE:o}"):
+        assert number in FORMAT
     paragraph = FORMAT[FORMAT.index("### 9.1 Locks") : FORMAT.index("### 9.2")]
     without = {kind.file for kind in GLOBAL_KINDS} | {"user-profile.yaml"}
     named = [name for name in layout.LOCK_ORDER if name not in without]
-    marks = [f"`{name}*`" if name.endswith("/") else f"`{name}`" for name in named]
-    positions = [paragraph.index(mark) for mark in marks]
+    positions = [paragraph.index(f"`{name}*`" if name.endswith("/") else f"`{name}`") for name in named]
     assert positions == sorted(positions)
 
 
@@ -177,4 +161,4 @@ def test_memory_finds_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_manual_page_is_made_from_the_help() -> None:
     """`.ci/generate` writes it anew."""
-    assert manual.page() == (Path(__file__).parent.parent / "docs/smp.1").read_text()
+    assert manual.page() == (TOP / "docs/smp.1").read_text()

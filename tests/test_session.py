@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import patch
@@ -11,14 +10,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from smp_client import (
-    Conflict,
-    Invalid,
-    Memory,
-    MemoryNotFound,
-    Session,
-    SessionNotFound,
-)
+from smp_client import Conflict, Memory, MemoryNotFound, Session, SessionNotFound
 
 AT = datetime(2026, 1, 11, 14, 30, 5, tzinfo=UTC)
 
@@ -31,33 +23,26 @@ def on_disk(session: Session, file: str) -> object:
     return yaml.safe_load((folder(session) / file).read_text())
 
 
-def test_a_new_session_has_the_whole_tree_for_its_owner_only(session: Session) -> None:
-    """Every directory of the layout is there, 0700; every file, 0600."""
-    names = {str(path.relative_to(folder(session))) for path in folder(session).rglob("*")}
-    assert names == {
-        "metadata.yaml", "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml", "learnings.yaml",
-        "relationships.yaml", "agent-states", "artifacts", "inbox", "indexes",
-    }  # fmt: skip
-    for path in session.scope.tree.root.rglob("*"):
-        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
-
-
-def test_metadata_hold_every_field(memory: Memory) -> None:
+def test_a_new_session_has_the_whole_tree_and_all_its_metadata(memory: Memory) -> None:
     session = memory.create_session(
-        id="s", user="user-123", project="Shop", phase="requirements", topic="auth", tags=["oauth"], agents=["veritas"],
-        client="acme",
+        id="s", user="user-123", project="Shop", phase="requirements", topic="auth", tags=["oauth"],
+        agents=["veritas"], client="acme",
     )  # fmt: skip
+    assert {str(path.relative_to(folder(session))) for path in folder(session).rglob("*")} == {
+        "metadata.yaml", "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml",
+        "learnings.yaml", "relationships.yaml", "agent-states", "artifacts", "inbox", "indexes",
+    }  # fmt: skip
     metadata = session.metadata()
-    assert metadata["id"] == "s"
-    assert metadata["status"] == session.state == "active"
-    assert metadata["storage"] == {"total_bytes": 0, "quota_bytes": 10485760, "utilization_pct": 0.0, "last_compaction": None}
-    assert set(metadata["decay"]) == {"base_priority", "current_priority", "decay_rate", "last_decay_update"}  # type: ignore[arg-type]
-    assert metadata["participants"] == {
-        "user_id": "user-123", "agents": [{"agent_id": "veritas", "message_count": 0, "last_active": metadata["created_at"]}],
+    agent = {"agent_id": "veritas", "message_count": 0, "last_active": metadata["created_at"]}
+    expected = {
+        "id": "s", "status": session.state,
+        "storage": {"total_bytes": 0, "quota_bytes": 10485760, "utilization_pct": 0.0, "last_compaction": None},
+        "participants": {"user_id": "user-123", "agents": [agent]},
+        "context": {"project_name": "Shop", "project_phase": "requirements", "primary_topic": "auth",
+                    "tags": ["oauth"], "client": "acme"},
     }  # fmt: skip
-    assert metadata["context"] == {
-        "project_name": "Shop", "project_phase": "requirements", "primary_topic": "auth", "tags": ["oauth"], "client": "acme",
-    }  # fmt: skip
+    assert metadata | expected == metadata
+    assert {*metadata["decay"]} == {"base_priority", "current_priority", "decay_rate", "last_decay_update"}  # type: ignore[misc]
 
 
 def test_sessions_are_listed_and_found_again(memory: Memory, session: Session) -> None:
@@ -119,24 +104,23 @@ def test_a_decision_keeps_all_its_fields(session: Session) -> None:
 
 def test_a_finding_is_open_until_it_is_resolved(session: Session) -> None:
     location = {"artifact": "/docs/requirements.md", "section": "3.2", "line_numbers": [45, 60]}
-    found = session.record_finding("No MFA", discovered_by="veritas", severity="critical", location=location, root_cause="template")
+    found = session.record_finding("No MFA", discovered_by="veritas", severity="critical", location=location)
     assert found.data["resolution"] == {"status": "open"}
-    session.resolve_finding(found.id, resolved_by="user", action_taken="Added", verification="commit abc123")
-    resolution = session.get(found.id).data["resolution"]
-    assert resolution["status"] == "resolved"
-    assert resolution["action_taken"] == "Added"
-    assert resolution["verification"] == "commit abc123"
-    assert session.get(found.id).data["location"] == location
+    session.resolve_finding(found.id, resolved_by="user", action_taken="Added", verification="abc123")
+    read = session.get(found.id).data
+    resolution = {"status": "resolved", "action_taken": "Added", "verification": "abc123"}
+    assert read["resolution"] | resolution == read["resolution"]
+    assert read["location"] == location
 
 
 def test_preferences_learnings_and_relationships(session: Session) -> None:
-    pref = session.record_preference("MFA for admins", topic="mfa", confidence="explicit", applies_to={"projects": ["*"]})
+    pref = session.record_preference("MFA for admins", confidence="explicit", applies_to={"projects": ["*"]})
     learn = session.record_learning("Check MFA in all auth sections", learned_by="veritas")
     relation = session.relate(pref.id, learn.id, "led_to")
     assert session.get("PREF-001").data["applies_to"] == {"projects": ["*"]}
     assert session.get("LEARN-001").text == "Check MFA in all auth sections"
-    assert on_disk(session, "relationships.yaml")["memory_relationships"][0]["source"] == "PREF-001"  # type: ignore[index]
-    assert session.get(relation.id).data["target"] == "LEARN-001"
+    assert on_disk(session, "relationships.yaml")["memory_relationships"] == [relation.data]  # type: ignore[index]
+    assert (relation.data["source"], relation.data["target"]) == ("PREF-001", "LEARN-001")
 
 
 def test_an_update_replaces_fields_and_None_takes_one_out(session: Session) -> None:
@@ -150,32 +134,12 @@ def test_an_update_replaces_fields_and_None_takes_one_out(session: Session) -> N
     assert "updated_at" in changed
 
 
-def test_what_was_said_cannot_be_changed(session: Session) -> None:
-    session.add_turn("user", "Hello")
-    with pytest.raises(Invalid, match="content"):
-        session.update("turn-1", content="Goodbye")
-    with pytest.raises(Invalid, match="'id' of a decision"):
-        session.record_decision("A", made_by="x")
-        session.update("DEC-001", id="DEC-009")
-
-
-def test_a_memory_that_is_not_there_says_so(session: Session) -> None:
-    for memory_id in ("DEC-001", "turn-9", "nothing-here"):
-        with pytest.raises(MemoryNotFound, match=memory_id):
-            session.get(memory_id)
-    with pytest.raises(MemoryNotFound):
-        session.update("DEC-001", a=1)
-
-
 def test_agent_state_is_merged_and_its_history_kept(session: Session) -> None:
     session.save_agent_state("veritas", {"current_context": {"task": 1}, "session_learnings": ["a"]})
     session.save_agent_state("veritas", {"current_context": {"task": 2}})
     state = session.agent_state("veritas")
-    assert state["agent_id"] == "veritas"
-    assert state["session_id"] == "s1"
-    assert state["current_context"] == {"task": 2}
-    assert state["session_learnings"] == ["a"]
-    assert "decay" in state
+    merged = {"agent_id": "veritas", "session_id": "s1", "current_context": {"task": 2}, "session_learnings": ["a"]}
+    assert state | merged == state
     assert [old["current_context"] for old in session.agent_state_history("veritas")] == [{"task": 1}]
     assert session.agent_states() == ["veritas"]
     assert session.agent_state("nobody") == {}

@@ -22,6 +22,7 @@ from smp_daemon.config import location
 from smp_daemon.config.file import READ_CAP_BYTES, BadConfiguration, load, sample
 from smp_daemon.config.location import find
 from smp_daemon.config.settings import SETTINGS, Configuration
+from smp_daemon.jobs import JOBS
 
 TOP = Path(__file__).parents[2]
 HEAVY = ("structlog", "watchdog", "apscheduler", "sqlite3", "yaml", "filelock", "smp_client")
@@ -50,17 +51,14 @@ def problems(path: Path, text: str | bytes) -> list[str]:
     return list(raised.value.problems)
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return daemons.smp(*arguments, cwd=cwd)
-
-
 def test_the_sample_shows_every_default(tmp_path: Path) -> None:
     """A copy of it changes nothing; `smp config sample > config/smp.yaml` writes it anew."""
-    assert (TOP / "config/smp.yaml").read_text() == run("config", "sample", cwd=tmp_path).stdout
+    assert (TOP / "config/smp.yaml").read_text() == daemons.smp("config", "sample").stdout
     loaded = load(written(tmp_path / "smp.yaml", sample()))
     assert loaded == Configuration()
     assert loaded.given == set(SETTINGS)
-    assert all(setting.says.endswith(".") for setting in SETTINGS.values())
+    times = {key for key in SETTINGS if key.endswith(("cron", "every_s"))}
+    assert times == {job.time for job in JOBS.values()} - {""}
 
 
 # Checking
@@ -98,10 +96,8 @@ scan: {every_s: .nan}
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
-    [("quota_byte: 1", "quota_bytes"), ("polling_s: 1", "watch.polling_s"), ("logs: 1", "log"),
-     ("log: {levle: 1}", "log.level")],
-)  # fmt: skip
+    ("text", "meant"), [("polling_s: 1", "watch.polling_s"), ("log: {levle: 1}", "log.level")]
+)
 def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, text: str, meant: str) -> None:
     with pytest.raises(BadConfiguration, match=rf"is {re.escape(meant)} meant\?"):
         load(written(tmp_path / "smp.yaml", text))
@@ -121,21 +117,15 @@ BAD = [
     # Programs disagree on the day of the week by number.
     *(f"decay: {{cron: '{cron}'}}" for cron in ("0 3 * *", "60 * * * *", "* * * * 0", "*/0 * * * *",
                                                 "@daily", "0 3 * * mon-5")),
+    # These are no files of settings.
+    "- a", "5", "a: 1\n---\nb: 2", "\x00", "!!python/object:os.system {}", "<<: {a: 1}",
+    "log: !x {level: info}", "watch: &a {polling_s: 5}\nscan: *a", "[" * 30_000, "{a: " * 5_000,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str) -> None:
     assert len(problems(tmp_path / "smp.yaml", text)) == 1
-
-
-@pytest.mark.parametrize("text", [
-    "- a", "5", "a: 1\n---\nb: 2", "\x00", "!!python/object:os.system {}", "<<: {a: 1}",
-    "log: !x {level: info}", "watch: &a {polling_s: 5}\nscan: *a", "[" * 30_000, "{a: " * 5_000,
-    "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]",
-])  # fmt: skip
-def test_what_is_not_a_file_of_settings_is_refused(tmp_path: Path, text: str) -> None:
-    assert problems(tmp_path / "smp.yaml", text)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "watch:\n  # polling_s: 5\nlog:\n",
@@ -214,31 +204,27 @@ def test_the_roots_are_those_of_the_flag_then_the_variable_then_the_file(
 
 def test_show_says_what_is_in_effect_and_where_it_comes_from(tmp_path: Path) -> None:
     path = written(tmp_path / "smp.yaml", "scan:\n  every_s: 80\n")
-    said = run("config", "show", "--config", str(path), cwd=tmp_path)
-    assert re.search(rf"^scan\.every_s +80.0 +{re.escape(str(path))}$", said.stdout, re.MULTILINE)
-    assert re.search(r"^log\.level +info +default$", said.stdout, re.MULTILINE)
-    answer = json.loads(run("config", "show", "--config", str(path), "--json", cwd=tmp_path).stdout)
+    said = daemons.smp("config", "show", "--config", path).stdout
+    assert re.search(rf"^scan\.every_s +80.0 +{re.escape(str(path))}$", said, re.MULTILINE)
+    assert re.search(r"^log\.level +info +default$", said, re.MULTILINE)
+    answer = json.loads(daemons.smp("config", "show", "--config", path, "--json").stdout)
     assert answer["settings"]["scan.every_s"] == {"value": 80, "from": str(path)}
     assert set(answer["settings"]) == set(SETTINGS)
 
 
-def test_check_exits_5_and_names_every_problem(tmp_path: Path) -> None:
+def test_a_bad_configuration_exits_with_5_and_starts_no_daemon(tmp_path: Path) -> None:
+    """A tree is not made. A usage error is still 2."""
     path = written(tmp_path / "smp.yaml", "a: 1\nscan: {every_s: 0}\n")
-    said = run("config", "check", str(path), cwd=tmp_path)
+    said = daemons.smp("config", "check", path)
     assert (said.returncode, said.stdout) == (5, "")
     assert f"{path}: a: " in said.stderr
+    assert f"{path}: scan.every_s: " in said.stderr
+    assert daemons.smp("run", "--config", path, cwd=tmp_path).returncode == 5
+    assert daemons.smp("run", "--nonsense", cwd=tmp_path).returncode == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["smp.yaml"]
     path.write_text("scan: {every_s: 1}")
-    answer = run("config", "check", str(path), "--json", cwd=tmp_path)
+    answer = daemons.smp("config", "check", path, "--json")
     assert json.loads(answer.stdout) == {"file": str(path), "ok": True}
-
-
-def test_a_daemon_does_not_start_on_a_bad_configuration(tmp_path: Path) -> None:
-    """It exits with 5, has made no tree, and a usage error is still 2."""
-    said = run("run", "--config", str(tmp_path / "missing.yaml"), cwd=tmp_path)
-    assert said.returncode == 5
-    assert said.stderr.startswith(f"smp: {tmp_path}/missing.yaml: it cannot be read")
-    assert not list(tmp_path.iterdir())
-    assert run("run", "--nonsense", cwd=tmp_path).returncode == 2
 
 
 def test_a_daemon_uses_what_is_configured(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from daemons import (
 from smp_client import Memory, TransactionPending
 from smp_client.disk import journal
 from smp_client.index.database import Index
-from smp_client.model.layout import INDEX_FILE, STATUS_FILE
+from smp_client.model.layout import INDEX_FILE
 from smp_client.model.times import now, render_time
 
 
@@ -156,26 +156,10 @@ def test_drops_are_taken_in_once_also_across_a_kill(memory: Memory, tmp_path: Pa
     assert sorted(texts) == sorted(f"drop {number}" for number in range(100))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "directory-gone"])
-def test_an_unusable_index_is_replaced_without_asking(
-    memory: Memory, tmp_path: Path, damage: str
-) -> None:
-    memory.create_session(id="s").record_decision("D", made_by="a")
-    smp("sync", "--root", memory.root)
-    path = memory.root / INDEX_FILE
-    if damage == "truncated":
-        path.write_bytes(path.read_bytes()[:5000])
-    else:
-        shutil.rmtree(memory.root / ".smp")
-    with running(memory.root, log=tmp_path / "log"):
-        smp("sync", "--root", memory.root)
-        wait_until_true(memory.root)
-
-
 # Status and requests.
 
 
-def test_status_tells_up_down_killed_and_hung(memory: Memory, tmp_path: Path) -> None:
+def test_status_tells_up_down_and_killed(memory: Memory, tmp_path: Path) -> None:
     """And its exit code."""
     memory.create_session(id="s").record_decision("D", made_by="a")
     assert smp("status", "--root", tmp_path / "nowhere").returncode == 3
@@ -189,13 +173,6 @@ def test_status_tells_up_down_killed_and_hung(memory: Memory, tmp_path: Path) ->
         assert {"scan", "rebuild", "tidy"} <= found["jobs"].keys()
         assert found["jobs"]["scan"]["last_success"]
         assert smp("status", "--root", memory.root, "--deep").returncode == 0
-        daemon.process.send_signal(signal.SIGSTOP)
-        said = json.loads((memory.root / STATUS_FILE).read_text())
-        said["heartbeat_at"] = "2026-01-01T00:00:00Z"
-        (memory.root / STATUS_FILE).write_text(json.dumps(said))
-        assert "no sign" in wait_for_health(memory, "degraded")[0]
-        daemon.process.send_signal(signal.SIGCONT)
-        wait_for_health(memory, "ok")
         daemon.kill()
         assert smp("status", "--root", memory.root).returncode == 2
 
@@ -233,28 +210,6 @@ def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path, count
     finally:
         for daemon in daemons:
             daemon.kill()
-
-
-def test_a_missing_root_stops_forgetting_and_shows(
-    memory: Memory, tmp_path: Path, daemon: Daemon
-) -> None:
-    """The tree is moved away under the daemon and comes back."""
-    memory.create_session(id="s").record_decision("D", made_by="a")
-    smp("sync", "--root", memory.root)
-    away = tmp_path / "away"
-    memory.root.rename(away)
-    memory.root.mkdir()
-    wait_until(lambda: daemon.said("root is missing"), "it has noticed")
-    assert smp("status", "--root", memory.root).returncode == 3
-    # A heartbeat that was on its way may have come down in the empty directory; nothing else may.
-    assert not (memory.root / "active").exists()
-    shutil.rmtree(memory.root)
-    away.rename(memory.root)
-    wait_for_health(memory, "ok")
-    assert len(index_contents(memory.root)["memories"]) == 1
-    Memory(memory.root).session("s").record_decision("E", made_by="a")
-    smp("sync", "--root", memory.root)
-    assert len(index_contents(memory.root)["memories"]) == 2
 
 
 # Starts, stops and signals.

@@ -80,8 +80,10 @@ def test_a_daemon_starts_on_all_of_them(memory: Memory, tmp_path: Path) -> None:
 def test_a_file_in_the_tree_cannot_turn_redaction_off(memory: Memory) -> None:
     """It can only add: personal data and patterns. The program itself can."""
     session = memory.create_session(id="s1")
+    assert not any(".smp/" in problem for problem in read_status(memory).problems)
     own = {"enabled": False, "personal": ["email"], "patterns": {}, "unlocked_edits": "off"}
     (memory.root / ".smp/policy.json").write_text(json.dumps({"redaction": own}))
+    assert "policy.json was not written by SMP" in " ".join(read_status(memory).problems)
     text = f"The token is {SECRET}, ask jane@example.com"
     redacted = "The token is [redacted: github token], ask [redacted: email]"
     assert session.record_decision(text, made_by="a").text == redacted
@@ -109,11 +111,3 @@ def test_an_index_with_another_schema_is_replaced(memory: Memory, statement: str
     again.session("s1").record_decision("Second first", made_by="a")
     assert {record.id for record in again.search("first")} == {"DEC-001", "DEC-002"}
     Index.open(path).close()
-
-
-def test_status_names_a_policy_that_is_none_of_ours(memory: Memory) -> None:
-    memory.create_session(id="s1")
-    assert not any(".smp/" in problem for problem in read_status(memory).problems)
-    (memory.root / ".smp/policy.json").write_text('{"redaction": {"enabled": false}}')
-    said = " ".join(read_status(memory).problems)
-    assert "policy.json was not written by SMP" in said

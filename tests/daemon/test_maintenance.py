@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory, Session
-from smp_client.index import sync
 from smp_client.index.sync import bring_up_to_date
 from smp_client.model.times import now, parse_time, render_time
-from smp_client.passes.purge import LEDGER
-from smp_client.passes.tidy import tidy
 from smp_daemon.schedule import JOBS_FILE, KNOWN_SINCE, load_successes, save_successes
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -32,16 +29,8 @@ def old_session(memory: Memory, name: str, age: timedelta) -> Session:
 
 
 def known_for_long(memory: Memory) -> None:
-    """As if a daemon had looked after it before, and none for a month."""
+    """As if a daemon had looked after the tree before, and none for a month."""
     save_successes(memory, {KNOWN_SINCE: render_time(now() - 30 * DAY), **load_successes(memory)})
-
-
-def live_on(memory: Memory, days: float) -> None:
-    """As if the machine had been up for so many days more."""
-    path = memory.root / LEDGER
-    ledger = json.loads(path.read_text())
-    ledger["uptime_s"] += days * DAY.total_seconds()
-    path.write_text(json.dumps(ledger))
 
 
 def runs(daemon: Daemon, name: str) -> list[dict[str, Any]]:
@@ -56,12 +45,6 @@ def jobs_done(daemon: Daemon, *names: str) -> None:
 
 def job(memory: Memory, name: str, field: str) -> Any:
     return (status(memory.root)["jobs"].get(name) or {}).get(field)
-
-
-def forget_success(memory: Memory, *names: str) -> None:
-    """As if these jobs had never run: the next daemon catches them up."""
-    kept = {name: when for name, when in load_successes(memory).items() if name not in names}
-    save_successes(memory, kept)
 
 
 # The life of a session
@@ -112,27 +95,27 @@ def test_those_that_are_due_are_archived_and_nothing_counts_as_lost(
 # Jobs
 
 
-def test_a_failing_session_stops_no_other_and_status_says_so_until_it_is_mended(
-    memory: Memory, tmp_path: Path
-) -> None:
-    """The metadata of one of three cannot be read."""
-    sessions = {name: old_session(memory, name, 2 * DAY) for name in "abc"}
-    broken = memory.root / "active/b/metadata.yaml"
+def test_a_session_that_fails_or_is_in_use_stops_no_other(memory: Memory, tmp_path: Path) -> None:
+    """Status names the one that fails until it is mended. The one in use has its turn later."""
+    sessions = {name: old_session(memory, name, 2 * DAY) for name in ("bad", "busy", "good")}
+    broken = memory.root / "active/bad/metadata.yaml"
     whole = broken.read_bytes()
     broken.write_bytes(b"session: [unclosed\n")
-    config = settings_file(tmp_path, **OFTEN)
+    config = settings_file(tmp_path, **OFTEN, lock={"timeout_s": 0.1})
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
-        jobs_done(daemon)
-        assert (sessions["a"].state, sessions["c"].state) == ("idle", "idle")
-        error = wait_until(lambda: job(memory, "lifecycle", "last_error"), "status says so")
-        assert error.startswith("1 of 3 sessions: b: ")
+        with sessions["busy"].scope.undisturbed("writing"):
+            jobs_done(daemon, "decay")
+        assert "busy" not in {line["session_id"] for line in daemon.said("decay failed")}
+        wait_until(lambda: sessions["good"].state == sessions["busy"].state == "idle", "they age")
+
+        def names_one() -> bool:
+            return str(job(memory, "lifecycle", "last_error")).startswith("1 of 3 sessions: bad: ")
+
+        wait_until(names_one, "status says so")
         assert job(memory, "lifecycle", "last_success") is not None
-        said = status(memory.root)
-        assert said["health"] == "degraded"
-        assert any(f"lifecycle failed: {error}" in problem for problem in said["problems"])
-        assert daemon.said("lifecycle failed")[0]["session_id"] == "b"
+        assert "lifecycle failed: 1 of 3 sessions: bad" in " ".join(status(memory.root)["problems"])
         broken.write_bytes(whole)
-        wait_until(lambda: sessions["b"].state == "idle", "it ages too")
+        wait_until(lambda: sessions["bad"].state == "idle", "it ages too")
         wait_until(lambda: job(memory, "lifecycle", "last_error") is None, "it is well")
 
 
@@ -225,67 +208,19 @@ def test_a_session_is_made_smaller_when_it_passes_its_share_while_it_is_written(
         wait_until_true(memory.root)
 
 
-def test_a_full_session_that_cannot_be_made_smaller_is_a_problem_until_it_has_room(
-    memory: Memory, tmp_path: Path
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_session_that_stays_full_is_a_problem_until_it_has_room(
+    memory: Memory, tmp_path: Path, automatic: bool
 ) -> None:
-    """All of it is from today, so nothing may go."""
+    """All of it is from today, or its settings want no compaction. Each write does not try again."""
+    config = settings_file(tmp_path, compaction={"automatic": automatic})
     session = memory.create_session(id="s", quota_bytes=100_000)
     session.add_turn("user", "x" * 96_000)
-    with running(memory.root, log=tmp_path / "log"):
-        wait_until(lambda: status(memory.root)["health"] == "degraded", "status says so")
-        assert "could not be compacted" in " ".join(status(memory.root)["problems"])
+    why = "could not be compacted" if automatic else "its settings ask for no compaction"
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        wait_until(lambda: why in " ".join(status(memory.root)["problems"]), "status says so")
+        session.add_turn("user", "Hi")
+        assert bring_up_to_date(memory) == "daemon"
         session.update_metadata(storage={"quota_bytes": 1_000_000})
         wait_until(lambda: status(memory.root)["health"] == "ok", "it has room")
-
-
-# Purge
-
-
-def bytes_under(root: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
-
-
-def test_what_two_daemons_have_seen_overdue_is_purged(memory: Memory, tmp_path: Path) -> None:
-    """Of a week of uptime the first daemon sees the beginning and the second the end."""
-    secret = "correct horse battery staple"
-    keeper = Memory(memory.root, clock=lambda: now() - 31 * DAY)
-    old_session(keeper, "kept", DAY)
-    session = keeper.create_session(id="s")
-    session.record_finding(secret, discovered_by="a", severity="low")
-    smp("sync", "--root", memory.root)
-    session.delete("FIND-001", reason="asked for", deleted_by="user")
-    memory.session("kept").get("DEC-001")
-    for log, days in (("first", 3), ("second", 4)):
-        with running(memory.root, log=tmp_path / log) as daemon:
-            jobs_done(daemon, "purge")
-            assert not daemon.said("purge_memories")
-        forget_success(memory, "purge")
-        live_on(memory, days)
-    with running(memory.root, log=tmp_path / "third") as daemon:
-        jobs_done(daemon, "purge")
-        said = daemon.said("purge_memories")[0]
-        assert said["session_id"] == "s"
-        assert "could be restored until" in said["reason"]
-        assert daemon.stop() == 0
-
-    def is_gone() -> bool:
-        tidy(memory)
-        return secret.encode() not in bytes_under(memory.root)
-
-    wait_until(is_gone, "no byte of it is left")
-    assert memory.get("kept/DEC-001").text == "Use OAuth"
-
-
-def test_a_daemon_scrubs_its_index_for_somebody_else(memory: Memory, tmp_path: Path) -> None:
-    """Whoever purges while a daemon leads asks it to."""
-    memory.create_session(id="s").record_decision("xylophone", made_by="a")
-    path = memory.root / "active/s/decisions.yaml"
-    with running(memory.root, log=tmp_path / "log"):
-        bring_up_to_date(memory)
-        assert b"xylophone" in bytes_under(memory.root / ".smp")
-        path.write_bytes(path.read_bytes().replace(b"xylophone", b"glockenspiel"))
-        sync.ask_for_scrub(memory)
-        assert bring_up_to_date(memory, "scrub") == "daemon"
-        assert sync.asked_for(memory) == []
-        index = b"".join(path.read_bytes() for path in (memory.root / ".smp").glob("index.db*"))
-        assert b"xylophone" not in index
+        assert len(daemon.said("compacting")) == automatic

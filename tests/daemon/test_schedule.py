@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
-from daemons import running, smp, status, wait_until
 
 from smp_client import Memory
 from smp_client.model.times import parse_time, render_time
@@ -91,24 +87,3 @@ def test_garbage_in_the_file_of_successes_is_as_nothing(memory: Memory, garbage:
     assert Schedule(TIMES, load_successes(memory), NOON).due(NOON) == ["scan", "rebuild"]
     save_successes(memory, {"scan": ago(HOUR), "rebuild": None})
     assert load_successes(memory) == {"scan": ago(HOUR)}
-
-
-# With a real daemon.
-
-
-def jobs(memory: Memory) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((memory.root / JOBS_FILE).read_text())
-    return found
-
-
-def test_a_daemon_keeps_the_successes_of_the_one_before(memory: Memory, tmp_path: Path) -> None:
-    """A rebuild is remembered over a kill, and none is caught up."""
-    memory.create_session(id="s").record_decision("D", made_by="a")
-    with running(memory.root, log=tmp_path / "log"):
-        smp("reindex", "--root", memory.root)
-        rebuilt = wait_until(lambda: jobs(memory).get("rebuild"), "it is kept")
-    with running(memory.root, log=tmp_path / "second") as daemon:
-        job = wait_until(lambda: status(memory.root)["jobs"].get("rebuild"), "it says so")
-        assert job["last_success"] == jobs(memory)["rebuild"] == rebuilt
-        assert not daemon.said("due")
-        assert jobs(memory)["scan"] > rebuilt
