@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from .agents.agent import AgentMemory
     from .agents.context import Context
     from .agents.party import Party
-    from .disk.scope import Options
+    from .disk.policy import Options
     from .disk.usage import Size
-    from .memory import GlobalMemory, Memory
+    from .memory import Memory
     from .model.errors import *
     from .model.record import Record
     from .privacy.placeholder import Anonymization
     from .redaction.redact import Redaction
-    from .session import Problem, Session
+    from .session import GlobalMemory, Problem, Session
     from .small import SessionMemory
     from .transaction import Transaction
 
@@ -37,8 +37,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AgentMemory": "agents.agent", "Context": "agents.context",
-    "Anonymization": "privacy.placeholder", "GlobalMemory": "memory", "Memory": "memory",
-    "Options": "disk.scope", "Party": "agents.party", "Problem": "session",
+    "Anonymization": "privacy.placeholder", "GlobalMemory": "session", "Memory": "memory",
+    "Options": "disk.policy", "Party": "agents.party", "Problem": "session",
     "Record": "model.record", "Redaction": "redaction.redact", "Session": "session",
     "SessionMemory": "small", "Size": "disk.usage", "Transaction": "transaction",
 }  # fmt: skip

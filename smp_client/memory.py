@@ -15,38 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 from .ask import questions
 from .change.whereabouts import missing
-from .disk import journal
-from .disk.policy import Published, published
-from .disk.scope import Options, Scope
+from .disk.policy import Options, Published, published
 from .disk.scopes import ARCHIVE, Place, archived_scope, directory_of, scopes
-from .disk.session_files import METADATA, new_metadata
 from .model import errors, layout
-from .model.layout import GLOBAL
-from .model.record import (
-    GLOBAL_KINDS,
-    PATTERN,
-    SESSION_KINDS,
-    Kind,
-    Record,
-    check_memory_id,
-    split_name,
-)
-from .session import RecordFiles, Session
-from .text.format import format_of
-from .text.mapping import load_mapping
-from .text.values import Value
-from .writer import Time
+from .model.layout import GLOBAL, METADATA
+from .model.record import SESSION_KINDS, Record, check_memory_id, split_name
 
 if TYPE_CHECKING:
     from .agents.context import Context
     from .ask.asker import Asker
     from .disk.bundle import Manifest
+    from .disk.scope import Scope
     from .erasure import Privacy
     from .exchange.gate import Exchange
     from .index.fresh import Fresh
     from .model.outcome import Outcome
+    from .session import GlobalMemory, Session
 
-_PROFILE = "user-profile.yaml"
+_PLACES = (layout.ACTIVE, layout.ARCHIVED, layout.DELETED)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -76,6 +62,8 @@ class Memory(Place):
     @property
     def everywhere(self) -> GlobalMemory:
         """`global/`, which holds across sessions: preferences, patterns, the user's profile."""
+        from .session import GlobalMemory
+
         return GlobalMemory(self, self._scope(GLOBAL))
 
     @property
@@ -125,6 +113,9 @@ class Memory(Place):
 
         Further arguments become fields of its `context`.
         """
+        from .disk.session_files import new_metadata
+        from .text.format import format_of
+
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
         session_id = f"session-{created:%Y-%m-%d}-{os.urandom(4).hex()}" if id is None else id
@@ -150,21 +141,19 @@ class Memory(Place):
             context={**about, "tags": tags, **context}, redaction=redaction,
         )  # fmt: skip
         self.create()
-        for place in (layout.ACTIVE, layout.ARCHIVED, layout.DELETED):
-            if self.tree.exists(f"{place}/{session_id}"):
-                said = f"There is a session {session_id!r} in {place}/ already."
-                raise errors.Conflict(said, advice="Choose another id.")
         self._lay_out(session_id, files)
         return self._session(session_id)
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Build the directory aside and move it into its place in one step."""
-        home = f"{layout.ACTIVE}/{session_id}"
+        home, *away = (f"{place}/{session_id}" for place in _PLACES)
         try:
+            if any(map(self.tree.exists, away)):
+                raise FileExistsError
             self.tree.rename_new(self._aside(files), home)
             self.tree.sync_parent(home)
         except FileExistsError as error:
-            said = f"There is a session {session_id!r} already."
+            said = f"There is a session {session_id!r} already, in use, archived or deleted."
             raise errors.Conflict(said, advice="Choose another id.") from error
         except OSError as error:
             said = f"Could not make session {session_id!r}: {error}."
@@ -305,6 +294,8 @@ class Memory(Place):
     # For the layers below and the daemon, which have ids and never the names that people give.
 
     def _scope(self, name: str) -> Scope:
+        from .disk.scope import Scope
+
         return Scope(self.tree, name, directory_of(name), self.options)
 
     def _session(self, session_id: str) -> Session:
@@ -313,6 +304,8 @@ class Memory(Place):
         self.require()
         scope = self._scope(session_id)
         scope.require()
+        from .session import Session
+
         return Session(self, scope)
 
     def _sessions(self) -> list[Session]:
@@ -334,6 +327,8 @@ class Memory(Place):
         """Finish moves that were cut off, so that every session is in one place."""
         for name in {intent.partition("+")[0] for intent in self.tree.list(layout.JOURNAL)}:
             if layout.is_session_id(name):
+                from .disk import journal
+
                 with suppress(errors.SMPError, OSError):  # reported by status and check
                     journal.recover(self._scope(name), wait=False, only_moves=True)
 
@@ -348,40 +343,3 @@ class Memory(Place):
         if self._answering is None:
             self._answering = Fresh(self, self._scope), published(self.tree)
         return Asker(*self._answering, scopes, self._scope, self.options)
-
-
-class GlobalMemory(RecordFiles):
-    """`global/`: read and written like a session."""
-
-    kinds = GLOBAL_KINDS
-
-    def _asker(self) -> Asker:
-        self.memory.require()
-        return self.memory._asker_of([GLOBAL])
-
-    def record_pattern(
-        self, pattern: str, *, learned_by: str | None = None, tags: Sequence[str] = (),
-        timestamp: Time | None = None, **further: Any,
-    ) -> Record:  # fmt: skip
-        """Record a pattern that agents have learned and that holds beyond one session."""
-        fields = {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}
-        return self._add(PATTERN, fields, timestamp)
-
-    def profile(self) -> dict[str, Value]:
-        """Return the user's profile."""
-        return load_mapping(self.scope.read(_PROFILE), "user_profile", _PROFILE)
-
-    def save_profile(self, **parts: Any) -> None:
-        """Replace the named parts of the user's profile and keep the others; None removes one."""
-        self.memory.create()
-        self._replace_parts(_PROFILE, "user_profile", lambda _: parts)
-
-    def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
-        self.memory.create()
-        return super()._add(kind, fields, timestamp)
-
-    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        raise errors.Invalid(["agent states belong to a session"])
-
-    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        raise errors.Invalid(["artifacts belong to a session"])

@@ -17,18 +17,14 @@ from .disk.append import append
 from .disk.rewrite import rewrite
 from .disk.scope import Scope
 from .disk.scopes import archived_scope, has_evicted
-from .disk.session_files import (
-    METADATA,
-    RESTING,
-    artifact_file,
-    parse_artifact,
-    state_file,
-)
-from .disk.tree import sync
+from .disk.session_files import METADATA, artifact_file, parse_artifact, state_file
+from .disk.tree import sync, version_of
 from .disk.usage import Size
 from .model import errors
-from .model.layout import check_file_id
+from .model.layout import GLOBAL, check_file_id
 from .model.record import (
+    GLOBAL_KINDS,
+    PATTERN,
     SESSION_KINDS,
     Kind,
     Record,
@@ -62,6 +58,7 @@ if TYPE_CHECKING:
     from .passes.check import Complaint
     from .privacy.anonymise import Anonymized
 
+_PROFILE = "user-profile.yaml"
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
 T = TypeVar("T")
 
@@ -72,14 +69,6 @@ class Problem(NamedTuple):
     file: str
     line: int
     problem: str
-
-
-class _Metadata(NamedTuple):
-    """The parts of `metadata.yaml` that every write needs, and the version of the file."""
-
-    identity: tuple[int, int, int]
-    quota_bytes: int
-    status: str
 
 
 class RecordFiles(Writer):
@@ -213,7 +202,6 @@ class RecordFiles(Writer):
         at = timestamp if timestamp is not None else self._now()
         body = new_fields(kind, fields, at, self.scope.redaction)
         value = append(self.scope, kind, body, self.quota_bytes)
-        self._written()
         return as_record(kind, self.scope.name, value)
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
@@ -237,9 +225,6 @@ class RecordFiles(Writer):
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         self._committed(lambda one: one._save_artifact(artifact_id, content, fields))
-
-    def _written(self) -> None:
-        """React to a write whose locks are released. `global/` does nothing."""
 
     def _find(self, memory_id: str) -> Record:
         kind = self.kind_of_record(memory_id)
@@ -285,7 +270,7 @@ class Session(RecordFiles):
 
     def __init__(self, memory: Memory, scope: Scope) -> None:
         super().__init__(memory, scope)
-        self._last_metadata: _Metadata | None = None
+        self._quota: tuple[list[int], int] | None = None  # with the version of the metadata
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -420,8 +405,8 @@ class Session(RecordFiles):
             status = self.scope.tree.stat(self.scope.path(METADATA))
         except FileNotFoundError:
             return self.scope.options.quota_bytes
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._last_metadata is None or self._last_metadata.identity != identity:
+        version = version_of(status)
+        if self._quota is None or self._quota[0] != version:
             try:
                 metadata = self.metadata()
             except errors.CorruptionDetected:  # damaged metadata must not stop other writes
@@ -430,8 +415,8 @@ class Session(RecordFiles):
             quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
             if not isinstance(quota, int) or quota <= 0:
                 quota = self.scope.options.quota_bytes
-            self._last_metadata = _Metadata(identity, quota, str(metadata.get("status")))
-        return self._last_metadata.quota_bytes
+            self._quota = version, quota
+        return self._quota[1]
 
     def activate(self, reason: str = "activated by hand") -> None:
         """Mark the session as in use."""
@@ -439,7 +424,7 @@ class Session(RecordFiles):
         self.update_metadata(status="active", status_reason=reason, last_accessed=now)
 
     def deactivate(self, reason: str = "deactivated by hand") -> None:
-        """Mark the session as unused for now. The next use makes it active again."""
+        """Mark the session as not in use, until the lifecycle pass sees its next use."""
         self.update_metadata(status="idle", status_reason=reason)
 
     def decay(self, *, dry_run: bool = False) -> Outcome:
@@ -478,12 +463,42 @@ class Session(RecordFiles):
 
         return repair(self, dry_run=dry_run)
 
-    def _written(self) -> None:
-        metadata = self._last_metadata  # the write has read the quota, and the status with it
-        if metadata and metadata.status in RESTING and not self.scope.in_upkeep:
-            from .passes.lifecycle import wake
 
-            wake(self.scope, "written to")
+class GlobalMemory(RecordFiles):
+    """`global/`: read and written like a session."""
+
+    kinds = GLOBAL_KINDS
+
+    def _asker(self) -> Asker:
+        self.memory.require()
+        return self.memory._asker_of([GLOBAL])
+
+    def record_pattern(
+        self, pattern: str, *, learned_by: str | None = None, tags: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
+        """Record a pattern that agents have learned and that holds beyond one session."""
+        fields = {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}
+        return self._add(PATTERN, fields, timestamp)
+
+    def profile(self) -> dict[str, Value]:
+        """Return the user's profile."""
+        return load_mapping(self.scope.read(_PROFILE), "user_profile", _PROFILE)
+
+    def save_profile(self, **parts: Any) -> None:
+        """Replace the named parts of the user's profile and keep the others; None removes one."""
+        self.memory.create()
+        self._replace_parts(_PROFILE, "user_profile", lambda _: parts)
+
+    def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
+        self.memory.create()
+        return super()._add(kind, fields, timestamp)
+
+    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
+        raise errors.Invalid(["agent states belong to a session"])
+
+    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
+        raise errors.Invalid(["artifacts belong to a session"])
 
 
 def _merge(old: Value, new: Any) -> Any:

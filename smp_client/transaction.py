@@ -103,7 +103,6 @@ class Transaction(Writer):
             doing="committing a transaction",
         )
         kept = apply(self.scope, request)
-        self._session._written()
         if kept:
             said = "was changed by hand just now, and stays; all else is written."
             raise Conflict(f"{', '.join(kept)} {said}")

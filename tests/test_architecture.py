@@ -209,6 +209,8 @@ LATE = {
         "smp_client.erasure", "smp_client.exchange.gate", "smp_client.index.fresh",
         "smp_client.index.topics", "smp_client.passes.check", "smp_client.passes.compaction",
         "smp_client.passes.decay", "smp_client.passes.lifecycle", "smp_client.session_name",
+        "smp_client.disk.journal", "smp_client.disk.scope", "smp_client.disk.session_files",
+        "smp_client.session", "smp_client.text.format", "smp_client.text.version",
     ),
 }  # fmt: skip
 

@@ -12,9 +12,9 @@ from daemons import smp
 from pages import outputs
 
 from smp_client import Memory
+from smp_client.disk.policy import DEFAULT_QUOTA_BYTES
 from smp_client.disk.session_files import new_metadata
 from smp_client.disk.tree import DIRECTORY_MODE, FILE_MODE
-from smp_client.disk.usage import DEFAULT_QUOTA_BYTES
 from smp_client.model import layout
 from smp_client.model.record import CONTENT_CAP_BYTES, GLOBAL_KINDS, SESSION_KINDS, TURN
 from smp_client.model.times import now

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..disk import access
-from ..disk.policy import Published
-from ..disk.scope import Options, Scope
+from ..disk.policy import Options, Published
+from ..disk.scope import Scope
 from ..disk.scopes import session_of
 from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 PROFILE = "user-profile.yaml"
 _TOPS = {METADATA: "session", PROFILE: "user_profile"}
-BESIDE = "beside/"  # before the name of an evicted bundle in the bundle of a deleted session
 Place = Literal["active", "archived", "evicted", "deleted", "undo"]
 KEPT: tuple[Place, ...] = ("active", "archived", "evicted")  # what is neither deleted nor replaced
 EVERY: tuple[Place, ...] = (*KEPT, "deleted", "undo")
@@ -87,8 +86,10 @@ def holdings(
     problems = [] if problems is None else problems
     if "active" in places and is_in_use(memory, session):
         yield from _active(memory, session, problems)
+    # Evicted memories of a deleted session are deleted with it.
+    hidden = () if "deleted" in places or is_kept(memory, session) else ("evicted",)
     for path in bundles_of(memory, session):
-        if (place := place_of(path)) in places:
+        if (place := place_of(path)) in places and place not in hidden:
             try:
                 yield from in_bundle(bundle.read(memory.tree, path), session, place)
             except (SMPError, OSError) as error:
@@ -117,13 +118,19 @@ def in_use(memory: Memory, session: str, ids: Collection[str]) -> list[Holding]:
 
 
 def names(memory: Memory) -> list[str]:
-    """Return `global` and every session that is in use, archived, or has evicted memories."""
-    places = (name for place in (ACTIVE, ARCHIVED) for name in memory.tree.directories(place))
-    return [GLOBAL, *sorted({name for name in places if is_session_id(name)})]
+    """Return `global` and every session that is in use or archived."""
+    found = {name for place in (ACTIVE, ARCHIVED) for name in memory.tree.directories(place)}
+    found = {name for name in found if is_session_id(name) and is_kept(memory, name)}
+    return [GLOBAL, *sorted(found)]
 
 
 def is_in_use(memory: Memory, session: str) -> bool:
     return session == GLOBAL or memory.tree.exists(f"{ACTIVE}/{session}")
+
+
+def is_kept(memory: Memory, session: str) -> bool:
+    """Return whether a session is in use or archived."""
+    return is_in_use(memory, session) or memory.tree.exists(f"{ARCHIVED}/{session}/{ARCHIVE}")
 
 
 def bundles_of(memory: Memory, session: str) -> list[str]:
@@ -150,9 +157,7 @@ def in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
     facts = {name: getattr(said, name) for name in ("at", "by", "why", "until", "batch")}
     if said.kind == "archive" or "was" in said.facts:
         for file, content in packed.files():
-            if file.startswith(BESIDE):  # evicted before the session was deleted
-                yield from in_bundle(bundle.unpacked(path, content), session, place)
-            elif holds_memories(file, ""):
+            if holds_memories(file, ""):
                 for one in in_file(session, place, path, file, content):
                     yield replace(one, facts=facts)
         return

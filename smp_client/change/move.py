@@ -24,7 +24,7 @@ from ..disk.bundle import Item, Manifest, is_inner_path, item_of
 from ..disk.locks import NO_PATIENCE
 from ..disk.quarantine import quarantine_bytes
 from ..disk.scope import Scope
-from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
+from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA, artifact_file, state_file
 from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError, UnsafePath
@@ -46,7 +46,6 @@ from ..text.mapping import replace_parts
 from ..text.values import Value
 from .change import happen, temporaries, unlink_step
 from .digest import digest
-from .holdings import BESIDE
 from .restore import manifest_of
 
 if TYPE_CHECKING:
@@ -98,23 +97,21 @@ def delete_session(
         if not is_active and not tree.exists(packed):
             scope.require()
         _require_free(memory, target)
-        evicted = [path for path in bundle.paths(tree, f"{ARCHIVED}/{session_id}")
-                   if path.rpartition("/")[2].startswith(EVICTED)]  # fmt: skip
         inside = [*tree.files_below(scope.directory)] if is_active else [packed]
-        size = sum(tree.stat(path).st_size for path in [*inside, *evicted])
+        size = sum(tree.stat(path).st_size for path in inside)
         action = Action(session_id, "delete_session", (session_id,), head.why, size)
         if dry_run:
             return Outcome([action], dry_run=True)
         head = replace(head, facts={"was": ACTIVE if is_active else ARCHIVED})
         with _noted(memory, "delete", session_id, by):
             if is_active:
-                _leave(memory, scope, target, head, evicted)
+                _leave(memory, scope, target, head)
             else:
-                files = dict(bundle.read(tree, packed).files()) | _beside(tree, evicted)
                 with temporaries(tree) as made:
+                    files = dict(bundle.read(tree, packed).files())
                     made.append(bundle.write(tree, *_packing(head, files)))
-                    steps = [unlink_step(tree, path) for path in (packed, *evicted)]
-                    happen(scope, [{"bundle": target, "aside": made[0]}, *steps], made)
+                    steps = [{"bundle": target, "aside": made[0]}, unlink_step(tree, packed)]
+                    happen(scope, steps, made)
     return Outcome([action])
 
 
@@ -142,10 +139,8 @@ def destroy(scope: Scope, bundles: Iterable[str]) -> None:
 # The two ways through the journal.
 
 
-def _leave(
-    memory: Memory, scope: Scope, target: str, head: Manifest, evicted: Iterable[str] = ()
-) -> None:
-    """Move the directory of a session, and its evicted bundles, out of `active/` into a bundle."""
+def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> None:
+    """Move the directory of a session out of `active/` into a bundle. Evicted bundles stay."""
     tree, session = memory.tree, memory._session(scope.name)
     states, artifacts = session.agent_states(), session.artifacts()
     kinds = [*session.kinds, *map(state_history, states)]
@@ -153,7 +148,7 @@ def _leave(
               *map(artifact_file, artifacts)]  # fmt: skip
     with scope.locked(locked, "packing the session"), temporaries(tree) as made:
         files = _contents(tree, scope.directory)
-        made.append(bundle.write(tree, *_packing(head, {**files, **_beside(tree, evicted)})))
+        made.append(bundle.write(tree, *_packing(head, files)))
         slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
         steps = [{"bundle": target, "aside": made[0]}, _renaming(tree, scope.directory, slot)]
         # Bytes that this counts as packed are removed with the directory.
@@ -161,42 +156,37 @@ def _leave(
         tree.make_directory(LEAVING)
         made.append(f"{slot}.json")
         tree.replace(f"{slot}.json", json.dumps(sizes).encode())
-        happen(scope, [*steps, *(unlink_step(tree, path) for path in evicted)], made)
+        happen(scope, steps, made)
 
 
 def _enter(memory: Memory, source: str, action: Action, dry_run: bool, by: str = "smp") -> Outcome:
     """Move a packed session out of its bundle: into `active/`, or back into the archive."""
     memory.require()
-    tree, scope, steps = memory.tree, memory._scope(action.session), list[dict[str, Any]]()
-    place = f"{ARCHIVED}/{scope.name}"
+    tree, scope = memory.tree, memory._scope(action.session)
+    archive = f"{ARCHIVED}/{scope.name}/{ARCHIVE}"
     with scope.undisturbed("bringing the session back"):
         if not tree.exists(source):
             said = f"There is no session {scope.name!r} in {source.partition('/')[0]}/."
             advice = "smp sessions --all lists those that there are."
             raise SessionNotFound(said, session_id=scope.name, advice=advice)
         is_deleted = source.startswith(f"{DELETED}/")
-        for home in (scope.directory, *([f"{place}/{ARCHIVE}"] if is_deleted else [])):
+        for home in (scope.directory, *([archive] if is_deleted else [])):
             _require_free(memory, home)
         packed = bundle.read(tree, source)
         files = dict(packed.files())
-        beside = {file: files.pop(file) for file in [*files] if file.startswith(BESIDE)}
         action = replace(action, bytes_freed=-sum(map(len, files.values())))
         if dry_run:
             return Outcome([action], dry_run=True)
         noted = _noted(memory, "restore", scope.name, by) if is_deleted else nullcontext()
         with noted, temporaries(tree) as made:
-            for file, raw in beside.items():
-                made.append(tree.create_temporary(raw))
-                path = f"{place}/{file.removeprefix(BESIDE)}"
-                steps.append({"bundle": path, "aside": made[-1]})
             if packed.manifest.facts.get("was") == ARCHIVED:
                 head = manifest_of(memory, "archive", scope.name, action.reason, by)
                 made.append(bundle.write(tree, *_packing(head, files)))
-                steps.append({"bundle": f"{place}/{ARCHIVE}", "aside": made[-1]})
+                step: dict[str, Any] = {"bundle": archive, "aside": made[0]}
             else:
                 made.append(memory._aside(_awake(memory, files, action.reason)))
-                steps.append(_renaming(tree, made[-1], scope.directory))
-            happen(scope, [*steps, unlink_step(tree, source)], made)
+                step = _renaming(tree, made[0], scope.directory)
+            happen(scope, [step, unlink_step(tree, source)], made)
     return Outcome([action])
 
 
@@ -210,18 +200,12 @@ def _noted(memory: Memory, action: str, session_id: str, by: str) -> AbstractCon
     return audit.noted(memory.tree, action, clock=memory.options.clock, by=by, **facts)
 
 
-def _beside(tree: Tree, evicted: Iterable[str]) -> dict[str, bytes]:
-    """Return the evicted bundles as files of the bundle of a deleted session."""
-    return {f"{BESIDE}{path.rpartition('/')[2]}": tree.read(path) for path in evicted}
-
-
 def _packing(
     head: Manifest, files: Mapping[str, bytes]
 ) -> tuple[Manifest, list[tuple[Item, bytes]]]:
     """Return the manifest and the items of a packed session."""
     facts = {**head.facts, **digest(head.session, files)} if head.kind == "archive" else head.facts
-    pieces = [item_of(file, "", "bundle" if file.startswith(BESIDE) else "file", raw, whole=True)
-              for file, raw in files.items()]  # fmt: skip
+    pieces = [item_of(file, "", "file", raw, whole=True) for file, raw in files.items()]
     return replace(head, facts=facts), pieces
 
 

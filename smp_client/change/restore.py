@@ -27,7 +27,7 @@ from ..text.contents import plain_fields
 from ..text.edits import spans
 from ..text.values import hash_of, summary_hash
 from .change import Change, Request, apply, replanned
-from .holdings import Holding, holdings, is_in_use, names, place_of
+from .holdings import Holding, holdings, is_in_use, is_kept, names, place_of
 from .select import Selection, agent_of, chosen, several
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _return(memory: Memory, one: Holding) -> list[Change]:
 
 def _require(memory: Memory, name: str) -> None:
     """Raise where the session is neither in use nor archived."""
-    if not is_in_use(memory, name) and not memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}"):
+    if not is_kept(memory, name):
         memory._scope(name).require()
 
 

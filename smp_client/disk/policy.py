@@ -1,7 +1,8 @@
-"""The daemon's configuration of decay, ranking and redaction, for every client: `.smp/policy.json`.
+"""How a client behaves, and the daemon's configuration of decay, ranking and redaction for it.
 
-So the library and the command answer and write alike. Without the file, or with one that makes no
-sense, the defaults hold: secrets are redacted. A client with a policy of its own uses that.
+That one is in `.smp/policy.json`, so that the library and the command answer and write alike.
+Without the file, or with one that makes no sense, the defaults hold: secrets are redacted. A client
+with a policy of its own uses that.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from ..model.errors import Invalid, InvalidQuery, UnsafePath
+from ..model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from ..model.priority import Policy, Rule
 from ..model.ranking import Weights
+from ..model.times import now
 from ..redaction.redact import Redaction
 from .tree import Tree, version_of
 
@@ -24,6 +29,27 @@ _PARTS = {"version", "decay", "ranking", "redaction"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 _NUMBERS_CAP = 1000
 _MOST = 1_000_000.0  # as a rate: a half-life of less than a tenth of a second
+DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
+
+
+class Options(NamedTuple):
+    """How a client behaves. Policies that are None are those of the daemon's configuration.
+
+    `fsync="batch"` makes single writes durable only with the next transaction or `sync()`.
+    """
+
+    quota_bytes: int = DEFAULT_QUOTA_BYTES
+    fsync: Literal["every_write", "batch"] = "every_write"
+    lock_timeout_s: float = 15.0
+    clock: Callable[[], datetime] = now
+    policy: Policy | None = None  # how memories decay
+    weights: Weights | None = None  # which memories stand first in an answer
+    is_leading: bool = False  # whether this process leads the root, and must not wait for itself
+    count_access: bool = True  # whether reading a memory raises its priority
+    thresholds: Thresholds = Thresholds()  # when sessions age
+    compaction: CompactionPolicy = CompactionPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
+    redaction: Redaction | None = None  # which secrets are redacted in every write
 
 
 def publish(

@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
-from typing import Literal, NamedTuple
 
 from ..model.errors import SessionNotFound, SessionPutAway, SMPError, StorageFailed, UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
-from ..model.policies import CompactionPolicy, RetentionPolicy, Thresholds
-from ..model.priority import Policy
-from ..model.ranking import Weights
-from ..model.times import now
 from ..redaction.redact import Redaction
 from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in
 from . import journal, rewrite
 from .journal import UPKEEP as UPKEEP
 from .locks import Lock, lock, lock_all
-from .policy import published
+from .policy import Options, published
 from .scopes import ARCHIVE, BACKUP
 from .tree import Tree
-from .usage import DEFAULT_QUOTA_BYTES, Usage
-
-
-class Options(NamedTuple):
-    """How a client behaves. Policies that are None are those of the daemon's configuration.
-
-    `fsync="batch"` makes single writes durable only with the next transaction or `sync()`.
-    """
-
-    quota_bytes: int = DEFAULT_QUOTA_BYTES
-    fsync: Literal["every_write", "batch"] = "every_write"
-    lock_timeout_s: float = 15.0
-    clock: Callable[[], datetime] = now
-    policy: Policy | None = None  # how memories decay
-    weights: Weights | None = None  # which memories stand first in an answer
-    is_leading: bool = False  # whether this process leads the root, and must not wait for itself
-    count_access: bool = True  # whether reading a memory raises its priority
-    thresholds: Thresholds = Thresholds()  # when sessions age
-    compaction: CompactionPolicy = CompactionPolicy()
-    retention: RetentionPolicy = RetentionPolicy()
-    redaction: Redaction | None = None  # which secrets are redacted in every write
+from .usage import Usage
 
 
 class Scope:

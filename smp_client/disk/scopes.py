@@ -2,7 +2,8 @@
 
 A session is a scope by its id, and so is `global`. The bundles of a session below `archived/` are
 the scope `archived/{id}`: the archive of the whole session, and the memories that compaction has
-evicted. An archive counts only while the session itself is not in `active/`.
+evicted. An archive counts only while the session itself is not in `active/`. Evicted memories of a
+deleted session count when it is restored.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..model.layout import (
     DELETED,
     GLOBAL,
     MARKER,
+    METADATA,
     check_session_id,
     find_root,
     is_file_id,
@@ -28,8 +30,6 @@ from ..model.layout import (
     sessions_of,
 )
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
-from ..text.version import require_known, stated
-from .session_files import METADATA
 from .tree import Tree
 
 ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
@@ -75,6 +75,8 @@ class Place:
             said = None
             with suppress(ValueError, RecursionError):  # emptied by a crash, say: it is there
                 said = json.loads(self.tree.read(MARKER))
+            from ..text.version import require_known, stated  # late: it takes long to load
+
             version = stated(said.get("version")) if isinstance(said, dict) else 1
             require_known(version, f"{self.root}/{MARKER}")
             self._marked = (status.st_ino, status.st_mtime_ns)
@@ -123,8 +125,12 @@ def is_there(memory: Place, scope: str) -> bool:
 
 
 def counts(memory: Place, scope: str, file: str) -> bool:
-    """Return whether a bundle counts. An archive does not while its session is in `active/`."""
-    return file != ARCHIVE or not memory.tree.exists(directory_of(session_of(scope)))
+    """Return whether a bundle counts: an archive only while its session is not in `active/`, and
+    evicted memories only beside their session, in use or archived."""
+    is_active = memory.tree.exists(directory_of(session_of(scope)))
+    return (
+        not is_active if file == ARCHIVE else is_active or memory.tree.exists(f"{scope}/{ARCHIVE}")
+    )
 
 
 def has_moved(memory: Place, scope: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..model.errors import Invalid
 from ..model.layout import FORMAT_VERSION
+from ..model.layout import METADATA as METADATA
 from ..model.record import CONTENT_CAP_BYTES, Kind, state_history
 from ..model.times import render_time, time_of
 from ..redaction.redact import FIELD, OFF, Redaction, with_counts
@@ -16,7 +17,6 @@ from ..text.mapping import load_mapping, render_mapping, replace_parts
 from ..text.values import BadYaml, Value, decode, load, render_lines
 from ..text.version import in_present_words, require_known, stated
 
-METADATA = "metadata.yaml"
 RESTING = ("idle", "decaying")  # the states of a session that is not used
 STATE_BASE_PRIORITY = 0.80
 

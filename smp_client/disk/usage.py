@@ -14,7 +14,6 @@ from ..model.errors import QuotaExceeded
 from ..model.record import SESSION_KINDS
 from .tree import Tree
 
-DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
 WARNING_PCT, CRITICAL_PCT = 80, 95
 
 _FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS}

@@ -417,10 +417,6 @@ class Intake:
                     for kind, old, new in session.replaced:
                         transaction.replace(kind, old, new)
             self._apply_tombstones(session)
-            if session.fates["added"] and not self._request.dry_run:
-                files = self._files(session)
-                files.quota_bytes()  # looks at the metadata
-                files._written()
         except StorageFailed:
             raise
         except SMPError as error:

@@ -26,9 +26,11 @@ TOP_DIRECTORIES = (*_OWN, QUARANTINE, LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORAR
 SESSION_DIRECTORIES = ("agent-states", "artifacts", "inbox", "indexes")
 YAML_INDEXES = ("indexes/topics.yaml", "indexes/timeline.yaml", "indexes/agents.yaml")  # derived
 
+METADATA = "metadata.yaml"
+
 # Whoever needs several locks takes them in this order, so nobody waits in a circle.
 LOCK_ORDER = (
-    "metadata.yaml", "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml",
+    METADATA, "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml",
     "learnings.yaml", "relationships.yaml", "agent-states/", "artifacts/", "indexes/",
     "cross-session-preferences.yaml", "learned-patterns.yaml", "user-profile.yaml",
 )  # fmt: skip

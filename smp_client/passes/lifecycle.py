@@ -2,9 +2,10 @@
 
     created → active → idle (24 h) → decaying (7 days) → archived (30 days) → deleted → purged
 
-Using a session makes it active again. The state is in `metadata.yaml`: `status`, `status_since` and
-`status_reason`. The last use of a session is the latest time of its memories and of its access
-log, never the time of a file, because decay rewrites files. A future time does not count.
+This pass makes a session active again that was used. The state is in `metadata.yaml`: `status`,
+`status_since` and `status_reason`. The last use of a session is the latest time of its memories and
+of its access log, never the time of a file, because decay rewrites files. A future time does not
+count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ..disk import access
-from ..disk.locks import NO_PATIENCE
 from ..disk.rewrite import rewrite
 from ..disk.scope import Scope
 from ..disk.session_files import METADATA, RESTING
@@ -176,26 +176,14 @@ def _names(memory: Memory, only: Collection[str] | None = None) -> list[str]:
     return found
 
 
-def wake(scope: Scope, reason: str) -> None:
-    """Make a session active that was used. It never waits and never fails."""
-    options = scope.options._replace(lock_timeout_s=NO_PATIENCE)
-    hurried = Scope(scope.tree, scope.name, scope.directory, options)
-    with suppress(OSError, SMPError):
-        _change_status(hurried, ACTIVE, reason, is_used=True)
-
-
-def _change_status(scope: Scope, status: str, reason: str, *, is_used: bool = False) -> None:
+def _change_status(scope: Scope, status: str, reason: str) -> None:
     """Without a look at the quota: also a session that is full grows old."""
     now = render_time(scope.options.clock())
     changes: dict[str, Value] = {"status": status, "status_since": now, "status_reason": reason}
-    changes |= {"last_accessed": now} if is_used else {}
 
     def changed(content: bytes) -> bytes:
-        known = load_mapping(content, "session", METADATA)
-        if not known:
+        if not load_mapping(content, "session", METADATA):
             raise _no_metadata(scope.name)
-        if is_used and known.get("status") not in RESTING:
-            return content  # somebody was quicker
         return replace_parts(content, "session", changes, METADATA)
 
     with scope.locked([METADATA], f"making the session {status}"):

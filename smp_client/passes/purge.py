@@ -21,13 +21,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..change.change import Request, apply
-from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use
+from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept
 from ..change.move import delete_session, destroy, sweep
 from ..change.restore import delete, removal, sessions_with
 from ..change.select import Selection, agent_of, several, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
-from ..disk.scopes import ARCHIVE, BACKUP
+from ..disk.scopes import BACKUP
 from ..disk.session_files import METADATA
 from ..index.sync import ask_for_scrub, scrub_index
 from ..model import layout
@@ -170,10 +170,6 @@ def running_s() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _is_here(memory: Memory, name: str) -> bool:
-    return is_in_use(memory, name) or memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}")
-
-
 # The two ways to a purge: by the deadline, and at once.
 
 
@@ -281,7 +277,7 @@ def _parts(
 
 def _session_now(memory: Memory, session_id: str, by: str, outcome: Outcome) -> Doomed:
     path, now = f"{DELETED}/{session_id}/{BACKUP}", memory.options.clock()
-    if _is_here(memory, session_id) or not memory.tree.exists(path):
+    if is_kept(memory, session_id) or not memory.tree.exists(path):
         # Raises Conflict where another session of this name is deleted already.
         done = delete_session(memory, session_id, "purged at once", by, dry_run=outcome.dry_run)
         outcome.notes += done.notes
@@ -361,11 +357,9 @@ def _note(memory: Memory, one: Doomed, gone: Sequence[Holding], by: str) -> None
 def _purge_session(memory: Memory, scope: Scope, one: Doomed, by: str) -> list[Holding]:
     """Destroy everything that SMP has of a session. Return its memories, if they can be read."""
     tree, name = memory.tree, one.session
-    if _is_here(memory, name) or not tree.exists(one.path):
+    if is_kept(memory, name) or not tree.exists(one.path):
         raise Conflict(f"Another session {name} is in use; move {one.path} away.", session_id=name)
-    gone: list[Holding] = []
-    with suppress(SMPError, OSError):  # a damaged bundle goes as well
-        gone += in_bundle(bundle.read(tree, one.path), name, "deleted")
+    gone = [*holdings(memory, name, EVERY)]  # a damaged bundle goes as well
     _note(memory, one, (), by)
     for path in [*_old_versions(tree, name), f"{QUARANTINE}/{name}"]:
         _remove(tree, path)

@@ -79,7 +79,7 @@ def activate(call: Call) -> None:
 
 @command("SESSION", "--reason WHY:deactivated  Why; it is written down.")
 def deactivate(call: Call) -> None:
-    """Mark SESSION as not in use; the next use makes it active again."""
+    """Mark SESSION as not in use, until the daemon sees its next use."""
     session = call.memory().session(call.session)
     session.deactivate(call.reason)
     call.print({"session": session.id, "state": "idle"}, f"{session.id} is idle")

@@ -100,9 +100,14 @@ def test_evicted_memories_go_and_come_with_their_session(memory: Memory, filled:
     evicted = sorted(one.id for one in filled.evicted())
     assert evicted == ["FIND-001", "turn-1"]
     memory.delete_session("s1", reason="privacy")
-    assert not (memory.root / "archived/s1").exists()
+    assert (memory.search("logins"), filled.evicted()) == ([], [])
+    assert [*memory.exchange.entries(["s1"], deleted=True)][1:-1] == []
     memory.undelete_session("s1")
+    assert memory.search("logins")[0].id == "FIND-001"
     assert sorted(one.id for one in memory.session("s1").evicted()) == evicted
+    memory.delete_session("s1", reason="privacy")
+    memory.privacy.purge_now("s1")
+    assert not (memory.root / "archived/s1").exists()
 
 
 def test_dry_runs_and_wrong_calls_change_nothing(memory: Memory, filled: Session) -> None:

@@ -147,8 +147,7 @@ class Year:
         # A summary of turns has the id of the first of them, which is evicted.
         texts = {held.id: str(held.value.get(kind_of_file(held.file).text, "")) for held in found}
         assert len(texts) == len(found), f"{one.name}: a memory is in two places"
-        if not is_deleted:  # else its evicted memories are packed with it
-            assert texts == one.texts, f"{one.name}: {texts.keys() ^ one.texts.keys()}"
+        assert texts == one.texts, f"{one.name}: {texts.keys() ^ one.texts.keys()}"
 
     def is_active(self, one: Known) -> bool:
         return (self.memory.root / "active" / one.name).is_dir()

@@ -93,9 +93,6 @@ USES: dict[str, Callable[[Session], Any]] = {
     "adding": lambda s: s.add_turn("user", "hello"),
     "changing": lambda s: s.pin("DEC-001"),
     "an artifact": lambda s: s.save_artifact("notes", "text"),
-    "a transaction": lambda s: in_transaction(s),
-}
-READS: dict[str, Callable[[Session], Any]] = {
     "searching": lambda s: s.search("OAuth", count_access=True),
     "searching everywhere": lambda s: s.memory.search("OAuth", count_access=True),
     "reading one": lambda s: s.get("DEC-001"),
@@ -103,37 +100,18 @@ READS: dict[str, Callable[[Session], Any]] = {
 }
 
 
-def in_transaction(session: Session) -> None:
-    with session.transaction() as transaction:
-        transaction.add_turn("user", "hello")
-        transaction.record_decision("Two", made_by="architect")
-
-
 @pytest.mark.parametrize("use", USES)
-def test_writing_brings_a_session_back_at_once(
+def test_writing_and_reading_bring_a_session_back_with_the_next_pass(
     memory: Memory, session: Session, clock: Clock, use: str
 ) -> None:
     other = memory.create_session(id="other")
     rest(session, clock, days=8)
     assert (session.state, last_activity(session)) == ("decaying", NOON)
-    clock.forward(hours=5, milliseconds=7)
-    USES[use](session)
-    found, now = session.metadata(), render_time(clock.now)
-    assert (found["status"], found["status_since"], found["last_accessed"]) == ("active", now, now)
-    assert found["status_reason"] == "written to"
-    assert (last_activity(session), other.state) == (clock.now, "decaying")
-
-
-@pytest.mark.parametrize("use", READS)
-def test_reading_brings_a_session_back_with_the_next_pass(
-    memory: Memory, session: Session, clock: Clock, use: str
-) -> None:
-    rest(session, clock, days=8)
     clock.forward(hours=5)
-    READS[use](session)
+    USES[use](session)
     assert (session.state, last_activity(session)) == ("decaying", clock.now)
     lifecycle(memory)
-    assert session.state == "active"
+    assert (session.state, other.state) == ("active", "decaying")
 
 
 def test_the_times_of_files_say_nothing(session: Session, clock: Clock) -> None:
@@ -236,27 +214,6 @@ def test_a_session_that_fails_stops_no_other(memory: Memory, clock: Clock) -> No
     failed = [problem.partition(":")[0] for problem in outcome.problems]
     assert failed == ["bad", "held", "later", "none"]
     assert [action.session for action in lifecycle(memory).actions] == ["held"]
-
-
-def test_a_pass_that_writes_wakes_nobody(session: Session, clock: Clock) -> None:
-    rest(session, clock, days=8)
-    with session.scope.undisturbed("a pass"):
-        in_transaction(session)
-        session.pin("DEC-001")
-    session.update_metadata(storage={"total_bytes": 7})
-    assert session.state == "decaying"
-
-
-def test_a_write_does_not_wait_for_the_waking(
-    memory: Memory, session: Session, clock: Clock
-) -> None:
-    """Nor does it fail where somebody holds the metadata; the next write wakes the session."""
-    rest(session, clock, days=8)
-    with lock(memory.tree, "s1", "metadata.yaml", 15.0, "testing"):
-        session.add_turn("user", "one")
-    assert session.state == "decaying"
-    session.add_turn("user", "two")
-    assert (session.state, len(session.turns())) == ("active", 2)
 
 
 def test_a_state_by_hand_holds_until_the_session_is_used(
