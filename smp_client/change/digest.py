@@ -5,27 +5,20 @@ A pure function of the session's files, so that it can be made again whenever th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from ..disk.session_files import METADATA
 from ..model.errors import SMPError
-from ..model.priority import is_resolved, status_of
-from ..model.record import SESSION_KINDS, name_of
+from ..model.priority import is_resolved
+from ..model.record import FINDING, RELATIONSHIP, SESSION_KINDS, TURN, Kind
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value
 
-_MEMORIES, _TOPICS = 50, 30  # that are listed, the newest and the most frequent
+_LISTED = 50  # memories of a kind, the newest
 _TEXT_CHARACTERS = 1000  # of each; the whole text is in the archive
-_LISTED = {  # by kind: the list, and the fields of a memory beside its id and text
-    "decision": ("decisions", ("made_by", "timestamp", "status")),
-    "finding": ("open_findings", ("severity",)),
-    "preference": ("preferences", ("confidence",)),
-    "learning": ("learnings", ("learned_by",)),
-}
 
 
 def digest(session_id: str, files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -35,42 +28,29 @@ def digest(session_id: str, files: Mapping[str, bytes]) -> dict[str, Any]:
         metadata = load_mapping(files.get(METADATA, b""), "session", METADATA)
     said = metadata.get("context")
     context = said if isinstance(said, dict) else {}
-    actors, topics, counts = Counter[str](), Counter[str](), Counter[str]()
+    counts: dict[str, int] = {}
     times: list[str] = []
-    lists: dict[str, list[dict[str, Any]]] = {name: [] for name, _ in _LISTED.values()}
-    _count(topics, context.get("tags"), context.get("primary_topic"))
+    lists: dict[str, list[dict[str, Any]]] = {}
     for kind in SESSION_KINDS:
         found: list[dict[str, Value]] = []
         with suppress(SMPError):
             records = format_of(kind).parse(files.get(kind.file, b"")).records
             found = [record.value for record in records if record.has_id]
-        counts[name_of(kind.name)] += len(found)
-        for value in found:
-            times.append(str(value.get("timestamp") or ""))
-            _count(actors, None, value.get(kind.actor))
-            _count(topics, value.get("tags"), value.get("topic"))
-        if kind.name in _LISTED:
-            name, fields = _LISTED[kind.name]
-            if name == "open_findings":
-                found = [value for value in found if not is_resolved(value)]
-            for value in found[: -_MEMORIES - 1 : -1]:
-                about = {**value, "status": status_of(value)}
-                known = {field: str(about[field]) for field in fields if about.get(field)}
-                text = " ".join(str(value.get(kind.text, "")).split())[:_TEXT_CHARACTERS]
-                lists[name].append({"id": value.get("id"), **known, "text": text})
-    times = sorted(filter(None, times)) or [""]
+        counts |= {kind.name: len(found)} if found else {}
+        times += (str(value["timestamp"]) for value in found if value.get("timestamp"))
+        if kind not in (TURN, RELATIONSHIP):
+            name = "open_findings" if kind is FINDING else kind.key
+            held = [one for one in found if kind is not FINDING or not is_resolved(one)]
+            lists[name] = [_line(kind, value) for value in held[: -_LISTED - 1 : -1]]
     return {
         "session_id": session_id, "project": context.get("project_name"),
         "phase": context.get("project_phase"), "topic": context.get("primary_topic"),
         "tags": context.get("tags") or [], "created_at": metadata.get("created_at"),
-        "first_activity": times[0] or None, "last_activity": times[-1] or None,
-        "participants": [{"name": name, "memories": n} for name, n in actors.most_common()],
-        "memories": dict(+counts),
-        "topics": [{"name": name, "mentions": n} for name, n in topics.most_common(_TOPICS)],
-        **lists,
+        "first_activity": min(times, default=None), "last_activity": max(times, default=None),
+        "memories": counts, **lists,
     }  # fmt: skip
 
 
-def _count(counter: Counter[str], several: Value, one: Value) -> None:
-    names = [*(several if isinstance(several, list) else ()), one]
-    counter.update(str(name) for name in names if name)
+def _line(kind: Kind, value: dict[str, Value]) -> dict[str, Any]:
+    text = " ".join(str(value.get(kind.text, "")).split())
+    return {"id": value["id"], "by": value.get(kind.actor), "text": text[:_TEXT_CHARACTERS]}
