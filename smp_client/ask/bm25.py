@@ -50,7 +50,6 @@ class Words(NamedTuple):
 
     match: str  # for FTS5; empty where no memory has any of them
     whole: float  # the strength of a memory of usual length that has every word once
-    is_all: bool = True  # the question is asked of all memories that the index has
     note: str | None = None  # a sentence on the words that were looked for otherwise
     near: Mapping[int, float] = MappingProxyType({})  # memories near in meaning
 
@@ -58,19 +57,17 @@ class Words(NamedTuple):
 def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
     """Look the terms up. With a text, words without a hit are looked for in other spellings."""
     connection = view.index.connection
-    rows = connection.execute("SELECT scope, memories FROM scopes").fetchall()
-    everything = sum(count for _, count in rows)
-    asked = set(view.scopes)
-    part = sum(count for scope, count in rows if scope in asked)
+    part, everything = view.counts
     found: list[tuple[int, Term]] = []
     others: list[str] = []
     missing = 0
-    for term in [*terms, *(_compounds(connection, terms, text) if text else ())]:
-        count = _count(connection, term.match)
+    terms = [*terms, *(_compounds(connection, terms, text) if text else ())]
+    counts = _counts(connection, [term.match for term in terms])
+    for count, term in zip(counts, terms, strict=True):
         if not count and text and term.is_word and len(others) < _TRIES:
             for match in (_begun(term.word), _close(connection, term.word)):
-                if match and not count and _count(connection, owned(view.scopes, match)):
-                    count = _count(connection, match)
+                if match and not count and _counts(connection, [owned(view, match)])[0]:
+                    (count,) = _counts(connection, [match])
                     term = term._replace(match=match)
                     others.append(term.word)
         if count:
@@ -86,12 +83,15 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
     whole = (whole + missing * rarest or rarest) * (2 if is_doubled else 1)
     named = " and ".join(f'"{word}"' for word in others)
     note = f"No memory has {named}; looked for words that are close." if others else None
-    return Words(match, whole, part == everything, note)
+    return Words(match, whole, note)
 
 
-def owned(scopes: Sequence[str], match: str) -> str:
+def owned(view: View, match: str) -> str:
     """Return a match for one session only, by a word of its own, so that others cost nothing."""
-    return f"owner : {owner_word(scopes[0])} AND ({match})" if len(scopes) == 1 else match
+    part, everything = view.counts
+    if len(view.scopes) > 1 or part == everything:
+        return match
+    return f"owner : {owner_word(view.scopes[0])} AND ({match})"
 
 
 def strengths(
@@ -102,7 +102,6 @@ def strengths(
     `tables` is the source of the test, the memories `m` first. At least `count` are returned, if
     there are as many; all without a count. Memories near in meaning match too.
     """
-    match = words.match if words.is_all else owned(view.scopes, words.match)
     source = f"words CROSS JOIN {tables}" if tables else "words"
     condition = f" AND m.key = words.rowid AND {test.text}" if tables else ""
     ranked = (
@@ -110,7 +109,7 @@ def strengths(
         f" WHERE words MATCH ?{condition} ORDER BY rank LIMIT ?"
     )
     limit = -1 if count is None else max(count, _RANKED if around else 0)
-    given = [match, *test.parameters, limit]
+    given = [owned(view, words.match), *test.parameters, limit]
     ask = view.index.connection.execute
     if not around and not words.near:
         return {key: -rank / words.whole for key, rank in ask(ranked, given)}
@@ -195,9 +194,11 @@ def _expression(found: Sequence[tuple[int, Term]], part: float) -> tuple[str, bo
     return f"({needed}) AND ({' OR '.join(term.match for _, term in by_count)})", True
 
 
-def _count(connection: Connection, match: str) -> int:
-    asked = "SELECT COUNT(*) FROM words WHERE words MATCH ?"
-    return int(connection.execute(asked, (match,)).fetchone()[0])
+def _counts(connection: Connection, matches: Sequence[str]) -> list[int]:
+    """Return how many memories each of these finds."""
+    count = "SELECT COUNT(*) FROM words WHERE words MATCH one.value"
+    rows = connection.execute(f"SELECT ({count}) FROM json_each(?) one", (json.dumps(matches),))
+    return [count for (count,) in rows]
 
 
 def _weight(everything: int, count: int) -> float:
@@ -215,7 +216,7 @@ def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list
         if _CLOSE_FROM <= len(word) <= _SPLIT_CAP and word.isalpha():
             # The first says something: `often` is not "of ten".
             cuts = [cut for cut in range(1, len(word) - 1) if not is_stop(word[:cut])]
-            match = " OR ".join(quoted(f"{word[:cut]} {word[cut:]}") for cut in cuts)
+            match = " OR ".join(f'"{word[:cut]} {word[cut:]}"' for cut in cuts)
             matches[match] = match
     for first, second in itertools.pairwise(tokens(text)[:WORD_CAP]):
         # "a part" is not apart; and two words that say nothing, such as "in to", are none as one.
@@ -223,11 +224,10 @@ def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list
             one = quoted(first + second)
             matches[one] = f"{one} OR {quoted(f'{first} {second}')}"
     # Hardly ever is there any: one look at all of them.
-    if not matches or not _count(connection, " OR ".join(matches)):
+    if not matches or _counts(connection, [" OR ".join(matches)]) == [0]:
         return []
-    return [
-        Term(one, match, is_extra=True) for one, match in matches.items() if _count(connection, one)
-    ]
+    counted = zip(_counts(connection, list(matches)), matches.items(), strict=True)
+    return [Term(one, match, is_extra=True) for count, (one, match) in counted if count]
 
 
 def _begun(word: str) -> str:

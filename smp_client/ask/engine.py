@@ -108,7 +108,7 @@ def is_about(view: View, topic: str) -> Sql:
             " UNION ALL SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
             f" WHERE words MATCH ? AND w.type = '{TURN.name}'"
         )
-        given = (*given, owned(view.scopes, f'{{text}} : "{said}"'))
+        given = (*given, owned(view, f'{{text}} : "{said}"'))
     return Sql(f"m.key IN ({found})", given)
 
 
@@ -218,7 +218,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
         return []
     joined, columns = source(view, by_key=True)
     test, tables = Sql("1"), ""
-    is_part = len(view.scopes) > 1 and not terms.is_all
+    is_part = len(view.scopes) > 1 and view.counts[0] < view.counts[1]
     if want != Wanted()._replace(order=want.order, limit=want.limit, offset=want.offset) or is_part:
         condition, given = where(view, want._replace(has_keys=True))
         tables = "memories m"
@@ -230,31 +230,29 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
     matches = strengths(view, terms, tables, test, count, around=around)
     keys = list(matches)[:count]
     weights = view.weights
-    answers: list[Ranked] = []
+    scored: list[tuple[float, Sequence[Any]]] = []
     rows = view.index.connection.execute(
         f"SELECT {_parts(columns)} {joined}"
         f" WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY {want.order or NEWEST}",
         (json.dumps(keys),),
     )
-    for key, priority, importance, recency, state, still in rows:
+    for row in rows:
+        key, priority, importance, recency, state, still = row
         rest = weights.text + weights.time * priority
         rest += weights.importance * importance + weights.access * recency
         others = (1 - weights.influence + weights.influence * rest) * state * still
         score = matches[key] * others
-        if want.min_relevance is not None and score < want.min_relevance:
-            continue
-        match = min(matches[key], 1.0)
-        parts = (priority, importance, recency, state, still)
-        explanation = _explained(want, min(score, 1.0), match, *parts)
-        answers.append(Ranked(key, priority, score, explanation))
+        if want.min_relevance is None or score >= want.min_relevance:
+            scored.append((score, row))
     if not want.order:
-        place = {key: number for number, key in enumerate(keys)}
-        late = _CANDIDATES - 1
-        answers.sort(key=lambda item: (max(place[item.key] - late, 0), -(item.score or 0.0)))
-    return [
-        one._replace(score=round(min(one.score or 0.0, 1.0), 4))
-        for one in answers[want.offset : want.end]
-    ]
+        late = {key: number for number, key in enumerate(keys[_CANDIDATES:], 1)}
+        scored.sort(key=lambda item: (late.get(item[1][0], 0), -item[0]))
+    answers: list[Ranked] = []
+    for score, (key, *parts) in scored[want.offset : want.end]:
+        shares = min(score, 1.0), min(matches[key], 1.0)
+        explanation = _explained(want, *shares, *parts)
+        answers.append(Ranked(key, parts[0], round(shares[0], 4), explanation))
+    return answers
 
 
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:

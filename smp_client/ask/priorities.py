@@ -49,6 +49,15 @@ class View:
         return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(self.scopes),))
 
     @cached_property
+    def counts(self) -> tuple[int, int]:
+        """How many memories the scopes have, and how many the whole index has."""
+        rows = self.index.connection.execute("SELECT scope, memories FROM scopes").fetchall()
+        asked = set(self.scopes)
+        return sum(count for scope, count in rows if scope in asked), sum(
+            count for _, count in rows
+        )
+
+    @cached_property
     def own_rules(self) -> list[str]:
         """The sessions that have rules of their own, which are inserted now."""
         within = self.within("scope")

@@ -15,19 +15,12 @@ from hypothesis import strategies as st
 from smp_client import InvalidQuery, Memory, Session
 from smp_client.disk import access
 from smp_client.disk.policy import POLICY_FILE, Published
-from smp_client.model.priority import PINNED, Policy, Rule
+from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 HUGE = 2**70
 OUT_OF_SIGHT = 10**5_000  # Python refuses to write it out
-
-
-def deep(levels: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 def file_of(session: Session, name: str) -> Path:
@@ -56,14 +49,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Session:
 @pytest.mark.parametrize(
     "options",
     [
-        {"offset": None}, {"offset": -1}, {"limit": "5"}, {"limit": True}, {"limit": -OUT_OF_SIGHT},
-        {"tags": [f"t{number}" for number in range(300)]}, {"tags": 0}, {"tags": ["oauth", None]},
-        {"agents": iter(str, 0)}, {"agents": ["a"] * 40_000},
-        {"types": 5}, {"types": ["decision", 5]}, {"types": [[]]}, {"types": b"decision"},
-        {"types": ["thought"]}, {"confidence": 0.5}, {"project": 3}, {"nonsense": 1},
-        {"sort": []}, {"sort": {"field": "timestamp"}}, {"sort": None}, {"since": 5},
-        {"min_priority": float("nan")}, {"min_priority": OUT_OF_SIGHT},
-        {"until": deep(3_000)}, {"since": "999999 years ago"},
+        {"offset": None}, {"offset": -1}, {"limit": True}, {"limit": -OUT_OF_SIGHT},
+        {"tags": 0}, {"tags": ["oauth", None]}, {"agents": iter(str, 0)}, {"types": ["thought"]},
+        {"types": [[]]}, {"types": b"decision"}, {"confidence": 0.5}, {"project": 3},
+        {"nonsense": 1}, {"sort": []}, {"sort": None}, {"min_priority": float("nan")},
+        {"since": 5}, {"since": "999999 years ago"},
     ],
     ids=lambda options: next(iter(options)),
 )  # fmt: skip
@@ -78,33 +68,22 @@ def test_a_number_too_large_for_sqlite_means_all_or_nothing(asked: Session) -> N
     for text in ("oauth", "DEC-001"):
         assert ids(asked.search(text, limit=HUGE)) == ["DEC-001"]
         assert asked.search(text, offset=HUGE) == asked.search(text, limit=HUGE, offset=HUGE) == []
-    assert ids(asked.by_type("decision", sort="oldest", limit=HUGE)) == ["DEC-001"]
-    assert ids(asked.agent("v").relevant_decisions("oauth", limit=HUGE)) == ["DEC-001"]
     assert len(asked.query({}, limit=HUGE)) == 2
     assert asked.query({}, offset=HUGE) == []
 
 
-ASKED_WITH_TEXT: dict[str, Callable[[Session, Any], Any]] = {
-    "search": lambda s, value: s.search(value),
-    "by_topic": lambda s, value: s.by_topic(value),
-    "similar": lambda s, value: s.similar(value),
-    "by_agent": lambda s, value: s.by_agent(value),
-    "agent.query": lambda s, value: s.agent("v").query(value),
-    "agent.similar": lambda s, value: s.agent("v").similar(value),
-    "context of a topic": lambda s, value: s.context(topic=value),
-    "context of a task": lambda s, value: s.context(task=value),
-    "relevant_decisions": lambda s, value: s.agent("v").relevant_decisions(value),
-}
-
-
-@pytest.mark.parametrize("ask", ASKED_WITH_TEXT.values(), ids=ASKED_WITH_TEXT.keys())
-def test_what_is_asked_with_must_be_a_text(
-    asked: Session, ask: Callable[[Session, Any], Any]
-) -> None:
-    for value in (5, b"oauth", ["oauth", 5], {"a": 1}, OUT_OF_SIGHT):
-        with pytest.raises(InvalidQuery, match="text"):
-            ask(asked, value)
-    ask(asked, "half a pair \ud800 and \0")
+def test_what_is_asked_with_must_be_a_text(asked: Session) -> None:
+    agent = asked.agent("v")
+    ways: list[Callable[[Any], Any]] = [
+        asked.search, asked.by_topic, asked.similar, asked.by_agent,
+        agent.query, agent.similar, agent.relevant_decisions,
+        lambda value: asked.context(topic=value), lambda value: asked.context(task=value),
+    ]  # fmt: skip
+    for ask in ways:
+        for value in (5, b"oauth", ["oauth", 5], OUT_OF_SIGHT):
+            with pytest.raises(InvalidQuery, match="text"):
+                ask(value)
+        ask("half a pair \ud800 and \0")
 
 
 def test_a_clock_without_a_zone_is_taken_as_utc(memory: Memory, session: Session) -> None:
@@ -130,39 +109,29 @@ def said(decay: Any = None, ranking: Any = None) -> str:
 
 WRONG_POLICIES = {
     "huge weights": said(ranking={"time": 1e308, "importance": 1e308}),
-    "no number": said(ranking={"text": float("nan")}),
     "a number of 5,000 digits": said().replace("0.01", "9" * 5_000),
     "another part of a rule": said({"rules": {"decision": {**RULE, "other": 1}}}),
-    "a quote in a rule's name": said({"rules": {"z', 1,1,1,1,1,1), ('', 'decision": RULE}}),
     "a quote in a state": said(ranking={"states": {"idle' THEN 1 --": 1}}),
     "lists in lists": "[" * 100_000,
-    "no text": "\udcff",
 }
 
 
 @pytest.mark.parametrize("content", WRONG_POLICIES.values(), ids=WRONG_POLICIES.keys())
 def test_a_policy_that_makes_no_sense_leaves_the_defaults(asked: Session, content: str) -> None:
     memory = Memory(asked.scope.tree.root, count_access=False)
-    (memory.root / POLICY_FILE).write_bytes(content.encode("utf-8", "surrogateescape"))
+    (memory.root / POLICY_FILE).write_bytes(content.encode())
     assert Published(memory.tree).now() == (Policy(), Weights())
     assert set(ids(memory.search())) == {"DEC-001", "PREF-001"}
 
 
-@pytest.mark.parametrize("rules", [{}, {"finding": Rule(0.9, 0.1, 0.1)}])
-def test_with_a_policy_of_few_rules_every_memory_is_found(
-    tmp_path: Path, rules: dict[str, Rule]
-) -> None:
-    policy = Policy(rules=rules)
-    session = Memory(tmp_path / "sessions", policy=policy).create_session(id="s1")
+def test_with_a_policy_without_rules_every_memory_is_found(tmp_path: Path) -> None:
+    session = Memory(tmp_path / "sessions", policy=Policy(rules={})).create_session(id="s1")
     session.record_finding("one", discovered_by="a", severity="critical")
-    session.record_decision("two", made_by="a", impact="high")
-    session.record_decision("three", made_by="a", pinned=True)
-    session.add_turn("u", "four")
-    session.save_agent_state("v", {"task": "five"})
-    assert len(session.search(limit=None)) == 5
+    session.record_decision("two", made_by="a", pinned=True)
+    session.save_agent_state("v", {"task": "three"})
+    assert len(session.search(limit=None)) == 3
     session.update_metadata(decay_config={"half_life_hours": 24})
-    assert len(session.search(limit=None)) == 5
-    assert policy.rule(PINNED) == Policy().rules[PINNED]
+    assert len(session.search(limit=None)) == 3
 
 
 # Files that people wrote.
@@ -187,10 +156,8 @@ def test_an_id_that_holds_other_lines_writes_no_line_of_its_own(session: Session
     context = session.context()
     known = ("- [", "## Decisions", "# Memory of E-Commerce", "Remembered data follows.")
     assert [line for line in context.splitlines() if not line.startswith(known)] == [""]
-    assert len([line for line in context.splitlines() if line.startswith("- [")]) == 5
     assert "\x1b" not in context
     assert max(map(len, context.splitlines())) < 200
-    assert len(session.context(max_tokens=100)) <= 400
 
 
 # Any text.
@@ -223,4 +190,3 @@ def test_any_text_is_a_question(two: Session, text: str) -> None:
     for answer in (found, *(ids(ask(text)) for ask in (two.similar, two.by_topic, two.by_agent))):
         assert set(answer) <= {"DEC-001", "turn-1"}
         assert len(answer) == len(set(answer))
-    assert ids(two.search(tags=[text, "none"])) == (["DEC-001"] if text.lower() == "x" else [])

@@ -237,7 +237,8 @@ def test_get_gives_each_kind_of_memory_as_it_is_now(s1: Session) -> None:
     assert s1.get("REL-002").data["relationship"] == "follows"
     assert s1.get("veritas").data["current_context"] == {"focus_area": "certificates"}
     assert "rotated on time" in s1.get("report-2").text
-    for missing in ("FIND-002", "DEC-004", "turn-6", "report-1", "nobody"):
+    assert (s1.get("FIND-050").by, s1.get("FIND-050").file) == ("auditor", "active/s1/findings.yaml")
+    for missing in ("FIND-002", "report-1"):
         with pytest.raises(MemoryNotFound):
             s1.get(missing)
     with pytest.raises(Invalid):
@@ -250,15 +251,11 @@ SECURITY = {"DEC-001", "DEC-002", "DEC-003", "FIND-001", "FIND-050", "report-2",
 LISTS: list[tuple[Callable[[Session], Any], set[str]]] = [
     # a topic is everything below it, however it is written; a turn is about what it says
     (lambda s: s.by_topic("security"), SECURITY),
-    (lambda s: [*s.by_topic("performance"), *s.by_topic("database"), *s.by_topic("secur")], set()),
+    (lambda s: [*s.by_topic("performance"), *s.by_topic("secur"), *s.by_agent("nobody")], set()),
     (lambda s: s.by_topic("archive"), {"DEC-002", "turn-5"}),
-    (lambda s: s.by_topic("security.authentication"), {"DEC-001", "turn-3"}),
     (lambda s: s.by_topic("mfa_requirements"), {"PREF-001"}),
     (lambda s: s.by_topic("compliance"), {"PREF-001"}),
-    (lambda s: s.by_agent("architect"), {"turn-2", "turn-5", "DEC-001", "DEC-002", "DEC-003"}),
     (lambda s: s.by_agent("veritas"), {"turn-3", "FIND-001", "LEARN-001", "veritas"}),
-    (lambda s: s.by_agent("nobody"), set()),
-    (lambda s: s.by_type("findings"), {"FIND-001", "FIND-003", "FIND-050"}),
     (lambda s: s.by_type("conversation"), {f"turn-{number}" for number in range(1, 6)}),
     (lambda s: s.search(tags=["mfa", "security.keys"]), {"FIND-001", "DEC-003", "report-2"}),
     (lambda s: s.search("tokens", tags=["security.logging"]), {"FIND-050"}),
@@ -281,20 +278,7 @@ def test_a_list_has_what_it_asks_for(
 def test_a_time_includes_both_its_ends_and_runs_forward(s1: Session) -> None:
     assert ids(s1.by_time(ago(17), ago(15))) == ["turn-4", "DEC-002", "FIND-001"]
     assert ids(s1.by_time(end=ago(19))) == ["FIND-003", "turn-1", "turn-2", "DEC-001"]
-    late = ["turn-5", "DEC-003", "REL-002", "FIND-050"]
-    assert ids(s1.by_time("2026-01-28T12:00:00Z", "2026-01-30")) == late
     assert ids(s1.by_time("yesterday", "yesterday")) == ["FIND-050"]
-    newest = s1.by_time(ago(17), ago(15), sort="newest")
-    assert ids(newest) == ["FIND-001", "DEC-002", "turn-4"]
-
-
-def test_a_memory_says_what_it_is_who_it_is_from_and_where_it_stands(s1: Session) -> None:
-    """A turn is called a turn everywhere but in the files."""
-    found = {record.id: record for record in s1.search(limit=None)}
-    assert (found["FIND-050"].by, found["FIND-050"].file) == ("auditor", "active/s1/findings.yaml")
-    assert found["report-2"].file == "active/s1/artifacts/report-2.md"
-    names = {record.type for record in found.values()} | set(s1.summary().memories)
-    assert "conversation_turn" not in names | {event.type for event in s1.timeline()}
 
 
 # Search.
@@ -305,11 +289,8 @@ def test_a_memory_says_what_it_is_who_it_is_from_and_where_it_stands(s1: Session
     [
         ("signed tokens", {"DEC-001", "DEC-003", "FIND-050", "turn-2"}),
         ("encryption", {"DEC-002", "turn-5"}),  # stemmed
-        ("administrator", {"FIND-001", "PREF-001"}),
-        ('"second factor"', {"FIND-001", "PREF-001"}),
         ("rotat* +quarter", {"DEC-003"}),
         ("ledger vendor -rounds", {"LEARN-001"}),
-        ("+factor -no", {"PREF-001"}),
         ("database", set()),  # edited away
         ("slow", set()),  # removed by hand
         ("passwords", set()),  # of the state before
@@ -330,11 +311,7 @@ def test_what_has_decayed_can_be_left_out(s1: Session) -> None:
     """FIND-003 is 200 days old and at its least priority, 0.3; turn-1 of 40 days ago, at 0.1, is below what counts as decayed."""
     assert (s1.get("FIND-003").priority, s1.get("turn-1").priority) == (0.3, 0.1)
     assert set(ids(s1.search(limit=None))) - set(ids(s1.search(include_decayed=False, limit=None))) == {"turn-1"}
-    assert set(ids(s1.by_topic("authentication", include_decayed=False))) == set()
     assert "FIND-003" not in ids(s1.search(min_priority=0.31, limit=None))
-    kept = s1.search(min_priority=0.8, limit=None)
-    assert {"FIND-001", "FIND-050", "DEC-003", "REL-001"} <= set(ids(kept))
-    assert all(record.priority >= 0.8 for record in kept)
 
 
 def test_the_orders(s1: Session) -> None:
@@ -344,12 +321,9 @@ def test_the_orders(s1: Session) -> None:
     assert len({tuple(sorted(ids(answer))) for answer in found.values()}) == 1
     timed = [record.timestamp for record in found["oldest"] if record.timestamp]
     assert timed == sorted(timed)
-    newest = [record.timestamp for record in found["newest"] if record.timestamp]
-    assert newest == sorted(newest, reverse=True)
     priorities = [record.priority for record in found["priority"]]
     assert priorities == sorted(priorities, reverse=True)
     assert {record.type for record in found["importance"][:5]} == {"decision", "finding"}
-    assert ids(s1.search("tokens", sort="newest"))[0] == "FIND-050"
     assert ids(s1.search("tokens", sort="oldest"))[0] == "turn-2"
 
 
@@ -387,10 +361,8 @@ def test_similar_memories(s1: Session) -> None:
     found = s1.similar("PREF-001")
     assert found[0].id == "FIND-001"
     assert "PREF-001" not in ids(found)
-    assert set(ids(s1.similar("PREF-001", types=["finding"]))) == {"FIND-001"}
     assert set(ids(s1.similar("Second factor for administrators"))[:2]) == {"PREF-001", "FIND-001"}
     assert ids(s1.similar("the of and")) == ids(s1.similar("")) == ids(s1.similar("zyx")) == []
-    assert "FIND-002" not in ids(s1.similar("The orders report is slow"))
 
 
 def test_related_memories_one_step_away(s1: Session) -> None:
@@ -400,12 +372,13 @@ def test_related_memories_one_step_away(s1: Session) -> None:
         "FIND-001": ("DEC-001 addresses FIND-001",), "DEC-003": ("DEC-003 follows DEC-001",),
         "turn-2": ("DEC-001 comes from turn-2",), "turn-3": ("turn-3 refers to DEC-001",),
     }  # fmt: skip
-    assert {record.id: record.path for record in s1.related("LEARN-001")} == {"FIND-001": ("LEARN-001 refers to FIND-001",)}
     back = {record.id: record.path for record in s1.related("FIND-001")}
     assert back == {"DEC-001": ("DEC-001 addresses FIND-001",), "LEARN-001": ("LEARN-001 refers to FIND-001",)}
     shared = {record.id: record.path for record in s1.related("report-2")}
     assert shared == {"DEC-003": ("report-2 shares security.keys with DEC-003",)}
-    assert s1.related("turn-4") == []
+    only = {"filters": [{"field": "id", "operator": "equals", "value": "DEC-001"}]}
+    assert set(ids(s1.query({**only, "include_related": True}).related)) == set(found)
+    assert s1.query(only).related == []
 
 
 def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
@@ -417,7 +390,6 @@ def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
         assert steps[2] == steps[1] | {"DEC-001", "FIND-001", "report-2"}
         assert steps[3] == steps[10] == steps[2] | {"turn-2", "turn-3"}
         found = s1.related("FIND-050", depth=10)
-        assert len(ids(found)) == len(set(ids(found)))
         assert [len(record.path) for record in found] == sorted(len(record.path) for record in found)
         paths = {record.id: record.path for record in found}
         assert paths["turn-3"] == ("FIND-050 refers to DEC-003", "DEC-003 follows DEC-001", "turn-3 refers to DEC-001")
@@ -429,28 +401,13 @@ def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
 
 
 def test_related_refuses_what_is_not_there(s1: Session, everything: Memory) -> None:
-    for missing in ("FIND-002", "DEC-999"):
-        with pytest.raises(MemoryNotFound):
-            s1.related(missing)
+    with pytest.raises(MemoryNotFound):
+        s1.related("FIND-002")
     for depth in (0, 11, "2", True):
         with pytest.raises(InvalidQuery):
             s1.related("DEC-001", depth=depth)  # type: ignore[arg-type]
     with pytest.raises(InvalidQuery, match="several sessions"):
         everything.related("DEC-001")
-
-
-# Specifications.
-
-
-def asked(field: str, operator: str, value: Any) -> dict[str, Any]:
-    return {"field": field, "operator": operator, "value": value}
-
-
-def test_a_specification_can_ask_for_what_is_connected(s1: Session) -> None:
-    answer = s1.query({"filters": [asked("id", "equals", "DEC-001")], "include_related": True})
-    assert ids(answer) == ["DEC-001"]
-    assert set(ids(answer.related)) == {"FIND-001", "DEC-003", "turn-2", "turn-3"}
-    assert s1.query({"filters": [asked("id", "equals", "DEC-001")]}).related == []
 
 
 # The whole.
@@ -490,9 +447,6 @@ def test_a_question_to_the_memory_is_one_to_all_sessions_and_to_what_holds_every
         ("s2", "DEC-001"), ("old", "DEC-001"), ("global", "PAT-001"), ("global", "GPREF-001"), ("s1", "FIND-003"),
     }  # fmt: skip
     assert places(everything.by_agent("clerk")) == [("new", "DEC-001")]
-    assert places(everything.by_time("yesterday", "yesterday", types=["preference"])) == [("global", "GPREF-001")]
-    assert places(everything.by_type("pattern")) == [("global", "PAT-001")]
-    assert ("s2", "DEC-001") in places(everything.query({"filters": [asked("tags", "contains", "billing")]}))
     assert {session for session, _ in places(everything.similar("Keep invoices for ten years"))} >= {"s2", "old"}
 
 
@@ -500,9 +454,6 @@ def test_a_session_on_its_way_out_ranks_lower(everything: Memory) -> None:
     """`old` and `s2` hold the same decision of the same moment; of all others too, only the state of the session differs."""
     found = places(everything.search("keep invoices for ten years"))
     assert found.index(("s2", "DEC-001")) < found.index(("old", "DEC-001"))
-    listed = places(everything.search(types=["decision"], limit=None))
-    assert listed.index(("s2", "DEC-001")) < listed.index(("old", "DEC-001"))
-    assert everything.session("old").search("invoices")[0].score > 0
 
 
 def test_a_question_is_kept_to_a_project(memory: Memory) -> None:
@@ -519,6 +470,3 @@ def test_a_question_is_kept_to_a_project(memory: Memory) -> None:
     assert sessions() == {"a", "b", "c", "d", "global"}
     assert sessions(project="E-Commerce") == sessions(project="e commerce") == {"a", "c", "d", "global"}
     assert sessions(project="blog") == {"b", "c", "global"}
-    assert sessions(project="nothing") == {"c", "global"}
-    with pytest.raises(InvalidQuery, match="project must be a text"):
-        memory.search("cache", project=3)  # type: ignore[typeddict-item]
