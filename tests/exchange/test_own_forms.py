@@ -75,6 +75,13 @@ def other(tmp_path: Path) -> Memory:
     return Memory(tmp_path / "other")
 
 
+@pytest.fixture
+def file(memory: Memory, tmp_path: Path) -> Path:
+    """An export of everything in the memory."""
+    memory.exchange.export(tmp_path / "all.jsonl")
+    return tmp_path / "all.jsonl"
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_value_travels(source: Memory, other: Memory, tmp_path: Path, form: str) -> None:
     file = tmp_path / f"all.{form}"
@@ -112,9 +119,7 @@ def test_an_exact_export_is_unpacked_with_tar(source: Memory, tmp_path: Path) ->
         source.exchange.import_(file)
 
 
-def test_ours_stays_and_the_conflict_is_listed(memory: Memory, tmp_path: Path) -> None:
-    file = tmp_path / "all.yaml"
-    memory.exchange.export(file)
+def test_ours_stays_and_the_conflict_is_listed(memory: Memory, file: Path) -> None:
     session = memory.session("s1")
     session.update("DEC-001", decision="Use SAML")
     session.pin("FIND-001")
@@ -133,25 +138,21 @@ def test_ours_stays_and_the_conflict_is_listed(memory: Memory, tmp_path: Path) -
     assert memory.exchange.verify(file).success
 
 
-def test_a_tombstone_deletes_once(memory: Memory, other: Memory, tmp_path: Path) -> None:
-    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
-    memory.exchange.export(before, ["s1"], deleted=True)
-    other.exchange.import_(before)
+def test_a_tombstone_deletes_once(memory: Memory, other: Memory, file: Path) -> None:
+    other.exchange.import_(file)
     memory.session("s1").delete("FIND-001", reason="wrong")
-    memory.exchange.export(after, ["s1"], deleted=True)
+    memory.exchange.export(file, ["s1"], deleted=True, overwrite=True)
     session = other.session("s1")
-    assert other.exchange.import_(after, dry_run=True).counts["deleted"] == 1
+    assert other.exchange.import_(file, dry_run=True).counts["deleted"] == 1
     assert session.get("FIND-001").text == "No MFA"
-    assert other.exchange.import_(after).counts["deleted"] == 1
+    assert other.exchange.import_(file).counts["deleted"] == 1
     assert [one.id for one in session.deleted()] == ["FIND-001"]
     session.restore("FIND-001")
-    assert other.exchange.import_(after).counts["deleted"] == 0
+    assert other.exchange.import_(file).counts["deleted"] == 0
     assert session.get("FIND-001").text == "No MFA"
 
 
-def test_a_memory_that_was_deleted_or_purged_stays_away(memory: Memory, tmp_path: Path) -> None:
-    file = tmp_path / "all.jsonl"
-    memory.exchange.export(file)
+def test_a_memory_that_was_deleted_or_purged_stays_away(memory: Memory, file: Path) -> None:
     memory.session("s1").delete("FIND-001", reason="wrong")
     memory.privacy.purge_now("s1", ["DEC-001", "turn-1"])
     memory.delete_session("old", reason="gone")
@@ -190,11 +191,9 @@ def test_secrets_are_redacted_at_the_door(other: Memory, tmp_path: Path) -> None
 
 
 def test_an_archived_session_is_compared_and_not_written(
-    memory: Memory, other: Memory, tmp_path: Path
+    memory: Memory, other: Memory, file: Path
 ) -> None:
     """A comparison names the memories that are missing."""
-    file = tmp_path / "all.jsonl"
-    memory.exchange.export(file, ["s1"])
     other.exchange.import_(file)
     other.archive_session("s1")
     assert other.exchange.import_(file).counts["known"] > 5
@@ -268,10 +267,9 @@ def test_a_file_that_cannot_be_read_is_a_problem_of_the_export(
 
 
 def test_an_import_loses_no_writer(
-    memory: Memory, other: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: Memory, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody records a decision between the look and the write: ours stays, and is listed."""
-    memory.exchange.export(tmp_path / "all.jsonl", ["s1"])
     session = other.create_session(id="s1")
     honest, crossed = intake.append_many, list[str]()
 
@@ -281,8 +279,8 @@ def test_an_import_loses_no_writer(
         return honest(scope, kind, given, size)
 
     monkeypatch.setattr(intake, "append_many", crossing)
-    assert "written meanwhile" in other.exchange.import_(tmp_path / "all.jsonl").problems[0]
+    assert "written meanwhile" in other.exchange.import_(file).problems[0]
     assert crossed == ["DEC-001"]
     assert [record.text for record in session.records("decision")] == ["Mine"]
-    again = other.exchange.import_(tmp_path / "all.jsonl")
+    again = other.exchange.import_(file)
     assert [one.about for one in again.actions if one.type == "conflict"] == [("DEC-001",)]
