@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from smp_client import Memory
 from smp_daemon.mcp.tools import TOOLS
 
 SERVER = [sys.executable, "-P", "-m", "smp_daemon", "mcp"]
-HELLO = {
+HELLO: dict[str, Any] = {
     "jsonrpc": "2.0", "id": 0, "method": "initialize",
     "params": {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "raw client", "version": "1"}},
 }  # fmt: skip
@@ -45,74 +47,59 @@ def test_every_tool_answers_over_pipes(tmp_path: Path, mode: str) -> None:
     assert smp("check", "--root", tmp_path / "shop/.bmad/sessions").returncode == 0
 
 
-class Raw:
-    """A server spoken to line by line, as a client of 2024 does."""
+@contextmanager
+def told(directory: Path, *calls: tuple[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server, and send calls line by line, numbered from 1, as a client of 2024 does."""
+    directory.mkdir(parents=True, exist_ok=True)
+    messages = [HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
+    for number, (tool, arguments) in enumerate(calls, 1):
+        params = {"name": tool, "arguments": arguments}
+        messages.append({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+    pipe = subprocess.PIPE
+    with subprocess.Popen(SERVER, cwd=directory, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
+            process.stdin.flush()
+            yield process
+        finally:
+            process.kill()
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.process = subprocess.Popen(
-            [*SERVER, *arguments], cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        self.send(HELLO)
-        self.hello = self.receive()
-        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
-    def send(self, message: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def receive(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        said: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return said
-
-    def call(self, number: int, tool: str, arguments: object) -> None:
-        asked = {"name": tool, "arguments": arguments}
-        self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": asked})
-
-    def __enter__(self) -> Raw:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.end()
-
-    def end(self) -> tuple[int, bytes, bytes]:
-        """Close its input, and return its exit code and what else it said."""
-        said, errors = self.process.communicate()
-        return self.process.returncode, said, errors
+def received(process: subprocess.Popen[bytes], count: int) -> dict[int, Any]:
+    """Return the answers to the greeting and to so many calls, by their numbers."""
+    assert process.stdout is not None
+    said = [json.loads(process.stdout.readline()) for _ in range(count + 1)]
+    return {one["id"]: one for one in said}
 
 
 def test_a_client_of_2024_is_served_and_a_closed_pipe_ends_the_server(tmp_path: Path) -> None:
-    with Raw(tmp_path / "shop") as server:
-        assert server.hello["result"]["protocolVersion"] == "2024-11-05"
-        nested = json.loads("[" * 900 + "]" * 900)
-        for number, arguments in enumerate(([1], "text", 7, None, True, nested), 1):  # none of them an object
-            server.call(number, "memory_search", arguments)
-            said = server.receive()
-            assert said["id"] == number
-            assert "error" in said or said["result"]["isError"]
-            assert "Traceback" not in json.dumps(said)
-        server.call(7, "memory_search", {"query": "half an emoji: \ud83d"})
-        assert "Nothing is remembered yet" in server.receive()["result"]["content"][0]["text"]
-        server.call(9, "memory_record", {"kind": "learning", "text": "It works"})
-        assert server.receive()["result"]["structuredContent"]["id"].endswith("/LEARN-001")
-        assert server.end() == (0, b"", b"")
+    wrong = ([1], "text", 7, None, True, json.loads("[" * 900 + "]" * 900))  # none of them an object
+    calls = [*(("memory_search", arguments) for arguments in wrong),
+             ("memory_search", {"query": "half an emoji: \ud83d"})]  # fmt: skip
+    with told(tmp_path / "shop", *calls, ("memory_record", {"kind": "learning", "text": "It works"})) as process:
+        said = received(process, 8)
+        assert (*process.communicate(), process.returncode) == (b"", b"", 0)
+    assert said[0]["result"]["protocolVersion"] == "2024-11-05"
+    for number in range(1, len(wrong) + 1):
+        assert "error" in said[number] or said[number]["result"]["isError"]
+        assert "Traceback" not in json.dumps(said[number])
+    assert not said[7]["result"]["isError"]
+    assert said[8]["result"]["structuredContent"]["id"].endswith("/LEARN-001")
     [session] = Memory(tmp_path / "shop/.bmad/sessions").sessions()
     assert session.get("LEARN-001").data["learned_by"] == "raw client"
 
 
 def test_a_server_that_is_killed_in_the_middle_of_a_call_loses_nothing_acknowledged(tmp_path: Path) -> None:
     directory = tmp_path / "shop"
-    with Raw(directory) as server:
-        for number in range(40):
-            server.call(number + 1, "memory_record", {"kind": "decision", "text": f"Decision {number}", "why": "x" * 500})
-        said = [server.receive() for _ in range(3)]
-        server.process.kill()
-        _, rest, _ = server.end()
-    said += [json.loads(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
-    acknowledged = [one["result"]["structuredContent"]["id"] for one in said]
+    records = [("memory_record", {"kind": "decision", "text": f"Decision {number}", "why": "x" * 500}) for number in range(40)]
+    with told(directory, *records) as process:
+        said = received(process, 3)
+        process.kill()
+        rest, _ = process.communicate()
+    said |= {one["id"]: one for one in map(json.loads, rest[: rest.rfind(b"\n") + 1].splitlines())}
+    del said[0]
+    acknowledged = [one["result"]["structuredContent"]["id"] for one in said.values()]
     assert 3 <= len(set(acknowledged)) == len(acknowledged)
 
     async def story(agent: Agent) -> None:
