@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .ask import questions
 from .change.whereabouts import missing
-from .disk.policy import Options, Published, published
+from .disk.policy import Options
 from .disk.scopes import ARCHIVE, Place, archived_scope, directory_of, scopes
 from .model import errors, layout
 from .model.layout import GLOBAL, METADATA
@@ -45,7 +45,7 @@ class Memory(Place):
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
         super().__init__(root)
         self.options = Options(**options)
-        self._answering: tuple[Fresh, Published] | None = None
+        self._fresh: Fresh | None = None
 
     search = questions.search
     by_topic = questions.by_topic
@@ -89,8 +89,8 @@ class Memory(Place):
 
     def close(self) -> None:
         """Close the index, which stays open between questions. The next question opens it again."""
-        if self._answering:
-            self._answering[0].close()
+        if self._fresh:
+            self._fresh.close()
 
     def create(self) -> None:
         """Make the tree where there is none. It does no harm where there is one."""
@@ -340,6 +340,6 @@ class Memory(Place):
         from .ask.asker import Asker
         from .index.fresh import Fresh
 
-        if self._answering is None:
-            self._answering = Fresh(self, self._scope), published(self.tree)
-        return Asker(*self._answering, scopes, self._scope, self.options)
+        if self._fresh is None:
+            self._fresh = Fresh(self, self._scope)
+        return Asker(self._fresh, scopes, self._scope, self.options)

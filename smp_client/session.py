@@ -6,6 +6,8 @@ does it, which is imported late: a program that only writes loads nothing else.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -38,7 +40,7 @@ from .model.record import (
 from .model.times import parse_time, render_time
 from .redaction.redact import FIELD, with_counts
 from .text.contents import new_fields, plain_parts
-from .text.document import Lines
+from .text.document import Bad
 from .text.format import format_of
 from .text.mapping import load_mapping, replace_parts
 from .text.values import Value
@@ -125,11 +127,12 @@ class RecordFiles(Writer):
         problems: list[Problem] = []
         for kind in self.kinds:
             content = self.scope.read(kind.file)
-            found, lines = format_of(kind).parse(content), Lines(content)
-            problems += [Problem(kind.file, bad.line, bad.problem) for bad in found.bad]
-            nameless = [lines.at(record.start) for record in found.records if not record.has_id]
+            found, breaks = format_of(kind).parse(content), [*re.finditer(rb"\n", content)]
             why = "the record has no id, or one that is no text"
-            problems += [Problem(kind.file, line, why) for line in nameless]
+            nameless = (Bad(*one[:2], 1, why) for one in found.records if not one.has_id)
+            for bad in (*found.bad, *nameless):
+                above = bisect_left(breaks, bad.start, key=re.Match.start)
+                problems.append(Problem(kind.file, above + bad.line, bad.problem))
         return problems
 
     def transaction(self, numbers: int = 1) -> Transaction:

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..disk import access
-from ..disk.policy import Options, Published
+from ..disk.policy import Options, published
 from ..disk.scope import Scope
 from ..disk.scopes import session_of
 from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
 from ..index.validity import project_of
+from ..model.layout import GLOBAL
 from ..model.priority import Policy
 from ..model.ranking import Weights
 from .argument import sayable
@@ -27,7 +28,6 @@ T = TypeVar("T")
 
 class Asker(NamedTuple):
     fresh: Fresh
-    published: Published
     scopes: Sequence[str]
     scope: Callable[[str], Scope]
     options: Options
@@ -70,8 +70,8 @@ class Asker(NamedTuple):
     def _policy(self) -> tuple[Policy, Weights]:
         if self.options.policy and self.options.weights:
             return self.options.policy, self.options.weights
-        policy, weights = self.published.now()
-        return self.options.policy or policy, self.options.weights or weights
+        said = published(self.scope(GLOBAL).tree)
+        return self.options.policy or said.policy, self.options.weights or said.weights
 
 
 def _of_project(view: View, project: str | None) -> View:

@@ -292,8 +292,8 @@ def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
                 return
     if time.time() - tree.stat(slot).st_ctime <= GRACE_S:
         return
+    scope = Scope(tree, session_id, slot, memory.options)
     if not tree.exists(f"{ACTIVE}/{session_id}"):
-        scope = Scope(tree, session_id, slot, memory.options)
         for name in tree.list(RETIRED):  # late writes into old versions belong into the files
             if name.startswith(f"{session_id}+"):
                 with suppress(FileNotFoundError):
@@ -307,8 +307,8 @@ def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
         size, checksum = packed.get(file, (0, 0))
         late = content[size:] if zlib.crc32(content[:size]) == checksum else content
         if late:
-            why, at = "written while the session was packed", memory.options.clock()
-            quarantine_bytes(tree, session_id, file, len(content) - len(late), late, why, at)
+            why = "written while the session was packed"
+            quarantine_bytes(scope, file, late, why, len(content) - len(late))
     if error := tree.remove_directory(slot):
         raise error
     tree.unlink(f"{slot}.json")

@@ -19,13 +19,12 @@ from typing import NamedTuple
 
 from ..model.errors import SMPError
 from ..model.layout import ACCESS_LOG
-from ..model.times import parse_time, render_time, time_of
+from ..model.times import parse_time, render_time
 from .scope import Scope
-from .tree import read_from, write_all
+from .tree import write_all
 
 _FOLD_BYTES = 256 * 1024  # a larger log gets one line for each memory
 _KEPT = 4096  # memories, those read last; their lines usually take half of that
-_END_BYTES = 64 * 1024  # which holds the last line of the log
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ITEM = re.compile(rf"({_ID.pattern})(?:\*([1-9]\d{{0,8}}))?")
 
@@ -82,15 +81,8 @@ def cut(scope: Scope, log: bytes, kept: Mapping[str, Access]) -> None:
 
 
 def last_reading(scope: Scope) -> datetime | None:
-    """Return the time in the last line of the log; None where no line has one."""
-    try:
-        with scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
-            size = os.fstat(descriptor).st_size
-            lines = read_from(descriptor, max(0, size - _END_BYTES)).splitlines()
-    except (OSError, SMPError):
-        return None
-    stamps = (line.partition(b" ")[0].decode("utf-8", "replace") for line in reversed(lines))
-    return next(filter(None, map(time_of, stamps)), None)
+    """Return the time of the last reading in the log; None where it has none."""
+    return max((one.last for one in parse(load(scope)).values()), default=None)
 
 
 def parse(content: bytes) -> dict[str, Access]:

@@ -126,7 +126,7 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
         if not form.is_ours(content, torn) and not is_left_alone(descriptor):
             return tail
     cut = content[torn:]
-    quarantine_bytes(scope.tree, scope.name, kind.file, torn, cut, _TORN, scope.options.clock())
+    quarantine_bytes(scope, kind.file, cut, _TORN, torn)
     rewrite(scope, kind.file, lambda now: now[:torn] + now[torn:].removeprefix(cut))
     held.note = {"last": last}
     return tail_of(scope, kind, held)

@@ -10,7 +10,7 @@ import json
 import os
 import pwd
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -60,16 +60,6 @@ def noted(
     except BaseException as error:
         note(tree, action, at=clock(), by=by, **facts, failed=type(error).__name__)
         raise
-
-
-def read(tree: Tree) -> list[dict[str, Any]]:
-    """Return every line that can be read, the oldest first."""
-    found: list[dict[str, Any]] = []
-    with suppress(FileNotFoundError):
-        for line in tree.read(FILE).splitlines():
-            with suppress(ValueError):  # cut off by a crash: its action never happened
-                found.append(json.loads(line))
-    return [entry for entry in found if isinstance(entry, dict)]
 
 
 def _without_secrets(value: Any) -> Any:

@@ -31,7 +31,7 @@ from ..model.layout import ARCHIVED
 from ..text.mapping import render_mapping
 from ..text.values import Value
 from .scopes import ARCHIVE, BACKUP, ENDING
-from .tree import READ_CAP_BYTES, Tree, sync
+from .tree import READ_CAP_BYTES, Tree
 
 BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]
 KINDS: tuple[BundleKind, ...] = get_args(BundleKind)
@@ -124,17 +124,15 @@ def item_of(
 def write(tree: Tree, manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) -> str:
     """Make a bundle aside, durable and read back. Return its temporary name."""
     items: list[dict[str, Any]] = []
-    members: dict[str, list[bytes]] = {}
-    ends: dict[str, int] = {}
+    members: dict[str, bytearray] = {}
     for item, raw in pieces:
-        start = None if item.is_file else ends.get(item.member, 0)
+        member = members.setdefault(item.member, bytearray())
+        start = None if item.is_file else len(member)
         said = vars(replace(item, start=start, length=len(raw)))
         items.append({name: value for name, value in said.items() if value not in (None, {}, "")})
-        members.setdefault(item.member, []).append(raw)
-        ends[item.member] = ends.get(item.member, 0) + len(raw)
+        member += raw
     head = json.dumps({"version": VERSION, **vars(manifest), "items": items}, ensure_ascii=False)
-    packed = [(name, b"".join(raw)) for name, raw in members.items()]
-    return make_archive(tree, [(_MANIFEST, head.encode()), *packed])
+    return make_archive(tree, [(_MANIFEST, head.encode()), *members.items()])
 
 
 def read(tree: Tree, path: str) -> Bundle:
@@ -197,21 +195,19 @@ def damaged(problem: str) -> CorruptionDetected:
 # The members.
 
 
-def make_archive(tree: Tree, members: Sequence[tuple[str, bytes]]) -> str:
+def make_archive(tree: Tree, members: Sequence[tuple[str, bytes | bytearray]]) -> str:
     """Make an archive aside, durable and read back. Return its temporary name."""
-    temporary = tree.new_temporary()
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile("", "wb", _LEVEL, packed, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path, content in members:
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), 0o600
+            archive.addfile(entry, io.BytesIO(content))
+    temporary = tree.create_temporary(packed.getvalue())
     try:
-        with tree.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
-            with (
-                os.fdopen(descriptor, "wb", closefd=False) as raw,
-                gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as compressed,
-                tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-            ):
-                for path, content in members:
-                    entry = tarfile.TarInfo(path)
-                    entry.size, entry.mode = len(content), 0o600
-                    archive.addfile(entry, io.BytesIO(content))
-            sync(descriptor)
         read_back = zip_longest(read_members(tree, temporary), members)
         if not all(found == given for found, given in read_back):
             raise damaged(f"{temporary} was not written as it was given.")
@@ -312,14 +308,8 @@ def _summary(tree: Tree, path: str) -> bytes | None:
         archived = read_manifest(tree, path)
     except SMPError as error:
         return render_mapping("archive", {"state": "unreadable", "reason": str(error)})
-    said: dict[str, Any] = {"state": "archived", "archived_at": archived.at}
-    said |= {"reason": archived.why, **archived.facts}
-    said["total_bytes"] = sum(item.length for item in archived.items)
-    said["archive"] = {"file": ARCHIVE, "bytes": tree.stat(path).st_size}
-    said["members"] = [
-        {"path": item.file, "bytes": item.length, "sha256": item.sha256} for item in archived.items
-    ]
-    return render_mapping("archive", said)
+    said = {"state": "archived", "archived_at": archived.at, "reason": archived.why}
+    return render_mapping("archive", {**said, **archived.facts})
 
 
 def _deletions(tree: Tree, directory: str, session: str) -> bytes | None:
@@ -333,8 +323,7 @@ def _deletions(tree: Tree, directory: str, session: str) -> bytes | None:
         about["backup_location"] = path
         said |= about  # of the last one
         if path.endswith(f"/{BACKUP}"):
-            total = sum(item.length for item in manifest.items)
-            said["deleted_session"] = {**about, "files": len(manifest.items), "total_bytes": total}
+            said["deleted_session"] = {**about, "files": len(manifest.items)}
             continue
         about |= {"batch": manifest.batch, "reason_specific": about.pop("reason")}
         for item in manifest.items:

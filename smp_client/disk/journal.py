@@ -103,8 +103,7 @@ def _refuse(scope: Scope, name: str) -> None:
     """Quarantine an intent that is none of ours: it can have come with a cloned repository."""
     with suppress(FileNotFoundError):  # another process was first
         content = scope.tree.read(name)
-        now = scope.options.clock()
-        quarantine_bytes(scope.tree, scope.name, "journal", 0, content, _FOREIGN, now)
+        quarantine_bytes(scope, "journal", content, _FOREIGN)
         scope.tree.unlink(name)
 
 

@@ -1,8 +1,8 @@
 """Kernel locks, one for each file that is written, in `.smp/locks/{scope}/`.
 
 The kernel frees a lock when its holder dies, so none is ever stale, and no lock file is removed.
-The content of a lock file is never needed: it is a note for the next holder (see `append.py`), and
-for locks that are held for long the name of the holder, for people.
+The content of a lock file is never needed: it is a note for the next holder (see `append.py`), with
+the name of the holder, for people, where a lock is held for long.
 """
 
 from __future__ import annotations
@@ -32,16 +32,13 @@ class Lock:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        content, self._length = _read(descriptor)
-        note = content.get("note")
-        self.note: dict[str, Any] = note if isinstance(note, dict) else {}
-        self._saved = self.note
+        self.note, self._length = _read(descriptor)
+        self._saved = dict(self.note)
 
-    def save(self, holder: str = "") -> None:
+    def save(self) -> None:
         """Write the note down now. Raise OSError where it cannot be kept, as on a full disk."""
         # Padded with blanks, since a write in place is far cheaper than a new length.
-        said = {"holder": holder, "note": self.note} if holder else {"note": self.note}
-        text = json.dumps(said).encode().ljust(_PADDED_BYTES)
+        text = json.dumps(self.note).encode().ljust(_PADDED_BYTES)
         os.pwrite(self.descriptor, text, 0)
         if self._length > len(text):
             # The rest of a longer text would make this one unreadable.
@@ -72,7 +69,8 @@ def lock(tree: Tree, scope: str, file: str, timeout_s: float, doing: str) -> Ite
     with lock_all(tree, scope, [file], timeout_s, doing) as held:
         program = f"{sys.argv[0] or 'python'} on {os.uname().nodename}"
         since = datetime.now(UTC).isoformat(timespec="milliseconds")
-        held[file].save(f"pid {os.getpid()} ({program}), {doing} since {since}")
+        held[file].note["holder"] = f"pid {os.getpid()} ({program}), {doing} since {since}"
+        held[file].save()
         yield held[file]
 
 
@@ -144,13 +142,13 @@ def _lock_name(scope: str, file: str) -> str:
 
 
 def _read(descriptor: int) -> tuple[dict[str, Any], int]:
-    """Return the content of a lock file, and how many bytes were read of it."""
+    """Return the note in a lock file, and how many bytes were read of it."""
     text = os.pread(descriptor, _READ_BYTES, 0)
     try:
-        content = json.loads(text or b"{}")
+        note = json.loads(text or b"{}")
     except (ValueError, RecursionError):
-        content = {}  # cut off by a crash, or written by somebody else
-    return content if isinstance(content, dict) else {}, len(text)
+        note = {}  # cut off by a crash, or written by somebody else
+    return note if isinstance(note, dict) else {}, len(text)
 
 
 def _describe(descriptor: int) -> str:

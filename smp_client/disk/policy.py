@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ..model.errors import Invalid, InvalidQuery, UnsafePath
@@ -63,46 +62,34 @@ def publish(
     tree.replace_derived(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
 
-class Published:
-    """The configuration that is published under a root, read again when the file changes."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-        self._path = f"{os.fspath(tree.root)}/{POLICY_FILE}"
-        self._version: list[int] | None = None
-        self._answering, self._redaction, self._sound = (Policy(), Weights()), Redaction(), True
-
-    def now(self) -> tuple[Policy, Weights]:
-        self._look()
-        return self._answering
-
-    def redaction(self) -> Redaction:
-        self._look()
-        return self._redaction
-
-    def is_sound(self) -> bool:
-        """Return whether the file is one of ours, or is not there."""
-        self._look()
-        return self._sound
-
-    def _look(self) -> None:
-        version, said = None, None
-        with suppress(OSError):
-            # Every write asks this, so only the name is looked at.
-            version = version_of(os.lstat(self._path))
-        if self._version == version:
-            return
-        with suppress(OSError, UnsafePath, ValueError, RecursionError):  # anybody can write a file
-            said = json.loads(self._tree.read(POLICY_FILE)) if version else None
-        self._answering, self._redaction = _answering(said), _redaction(said)
-        self._sound = version is None or (isinstance(said, dict) and said.keys() >= _PARTS)
-        self._version = version
+class Published(NamedTuple):
+    policy: Policy = Policy()
+    weights: Weights = Weights()
+    redaction: Redaction = Redaction()
+    is_sound: bool = True  # whether the file is one of ours, or is not there
 
 
-@lru_cache(maxsize=64)
 def published(tree: Tree) -> Published:
-    """Return the one of this tree, so that all who write through it read the file once."""
-    return Published(tree)
+    """Return the configuration that is published under a root, read again when the file changes."""
+    path = f"{os.fspath(tree.root)}/{POLICY_FILE}"
+    try:
+        # Every write and every question asks this, so only the name is looked at.
+        version = version_of(os.lstat(path))
+    except OSError:
+        return _DEFAULTS
+    known = _KNOWN.get(path)
+    if known is None or known[0] != version:
+        said = None
+        with suppress(OSError, UnsafePath, ValueError, RecursionError):  # anybody can write a file
+            said = json.loads(tree.read(POLICY_FILE))
+        is_sound = isinstance(said, dict) and said.keys() >= _PARTS
+        known = version, Published(*_answering(said), _redaction(said), is_sound)
+        _KNOWN[path] = known
+    return known[1]
+
+
+_DEFAULTS = Published()
+_KNOWN: dict[str, tuple[list[int], Published]] = {}  # by path, with the version of the file
 
 
 def _answering(said: Any) -> tuple[Policy, Weights]:

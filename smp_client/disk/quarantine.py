@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ..model.layout import QUARANTINE
 from ..model.times import render_time
 from ..text.values import Value, render_lines
-from .scopes import Place
-from .tree import Tree
+
+if TYPE_CHECKING:
+    from .scope import Scope
+    from .tree import Tree
 
 _NAME_CHARACTERS = 60
 
 
-def quarantined(memory: Place) -> Iterator[str]:
+def quarantined(tree: Tree) -> Iterator[str]:
     """Yield the name of each quarantined piece, below the root."""
-    for scope in memory.tree.directories(QUARANTINE):
-        for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
+    for scope in tree.directories(QUARANTINE):
+        for name in tree.list(f"{QUARANTINE}/{scope}"):
             if name.endswith(".bytes"):
                 yield f"{QUARANTINE}/{scope}/{name}"
 
 
-def quarantine_bytes(
-    tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime
-) -> str:
+def quarantine_bytes(scope: Scope, file: str, content: bytes, why: str, offset: int = 0) -> str:
     """Write bytes durably into quarantine, so that the caller may cut them from their file.
 
     Return the name of the piece.
     """
-    directory = f"{QUARANTINE}/{scope}"
+    tree, at, directory = scope.tree, scope.options.clock(), f"{QUARANTINE}/{scope.name}"
     tree.make_directory(directory)
     shown = "".join(sign if sign.isprintable() else "_" for sign in file.replace("/", "+"))
     name = f"{directory}/{at:%Y%m%dT%H%M%S}-{shown[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"

@@ -15,7 +15,6 @@ import os
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..model.layout import RETIRED
@@ -71,7 +70,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
             raise
         scope.tree.rename(slot, _slot(scope, file, _said(slot)[0], came))
         if again == after:
-            _quarantine(scope, file, came, _CROSSED)
+            quarantine_bytes(scope, file, came, _CROSSED)
         _keep_odd(scope, file, came)
         before, after = after, again
     return after
@@ -112,15 +111,6 @@ def file_of_slot(name: str) -> str:
     return "/".join(name.split("+")[1:-4])
 
 
-def is_resting(tree: Tree, name: str) -> bool:
-    """Return whether nobody has an old file open, and it only stays for its while."""
-    with suppress(FileNotFoundError), tree.opened(f"{RETIRED}/{name}") as descriptor:
-        status = os.fstat(descriptor)
-        is_recent = abs(time.time() - status.st_ctime) <= GRACE_S
-        return is_recent and status.st_size == _said(name)[1] and bool(nobody_writes(descriptor))
-    return True
-
-
 def _read(tree: Tree, path: str) -> tuple[bytes, bool | None]:
     """Return the content, and whether it is whole; None where the kernel cannot tell."""
     with tree.opened(path) as descriptor:
@@ -134,11 +124,7 @@ def _keep_odd(scope: Scope, file: str, content: bytes) -> None:
     """Quarantine a file that is not plain, and so about to be rendered anew, without secrets."""
     if content.strip() and not is_plain(file, content):
         text, _ = scope.redaction.redacted_text(content.decode("utf-8", "surrogateescape"))
-        _quarantine(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
-
-
-def _quarantine(scope: Scope, file: str, content: bytes, why: str) -> None:
-    quarantine_bytes(scope.tree, scope.name, file, 0, content, why, scope.options.clock())
+        quarantine_bytes(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
 
 
 def _prepare(scope: Scope, file: str, before: bytes, after: bytes) -> str:
@@ -170,9 +156,9 @@ def _fold(scope: Scope, file: str, slot: str) -> None:
             # A crash before the old file has its new name, or is gone, adds these bytes twice.
             scope.tree.append_line(scope.path(file), content[size:])
         elif not is_same:
-            _quarantine(scope, file, content, _CROSSED)
+            quarantine_bytes(scope, file, content, _CROSSED)
     except FileNotFoundError:
-        _quarantine(scope, file, content[size:], _GONE)
+        quarantine_bytes(scope, file, content[size:], _GONE)
     if not is_recent and closed is not False:
         scope.tree.unlink(slot)
     elif len(content) > size or not is_same:

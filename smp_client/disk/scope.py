@@ -34,7 +34,7 @@ class Scope:
     @property
     def redaction(self) -> Redaction:
         """The redaction of every write into this scope."""
-        return self.options.redaction or published(self.tree).redaction()
+        return self.options.redaction or published(self.tree).redaction
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a file; no bytes where the file does not exist. Take no lock."""

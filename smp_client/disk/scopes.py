@@ -30,7 +30,7 @@ from ..model.layout import (
     sessions_of,
 )
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
-from .tree import Tree
+from .tree import Tree, version_of
 
 ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
 EVICTED, ENDING = "evicted-", ".tar.gz"
@@ -47,7 +47,7 @@ class Place:
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root).expanduser().absolute() if root is not None else find_root()
         self.tree = Tree(self.root)
-        self._marked: tuple[int, int] | None = None  # the marker that was looked into
+        self._marked: list[int] | None = None  # the marker that was looked into
 
     def require(self) -> None:
         """Raise where there is no tree: a mistyped name must not make one."""
@@ -68,18 +68,17 @@ class Place:
 
     def require_known_version(self) -> None:
         """Raise NewerFormat where the whole tree is of a later version."""
-        with suppress(OSError, UnsafePath):  # which says nothing about its version
-            status = os.lstat(f"{os.fspath(self.root)}/{MARKER}")
-            if self._marked == (status.st_ino, status.st_mtime_ns):
+        marked, said = None, None
+        with suppress(OSError, UnsafePath, ValueError, RecursionError):  # which states no version
+            marked = version_of(os.lstat(f"{os.fspath(self.root)}/{MARKER}"))
+            if marked == self._marked:
                 return
-            said = None
-            with suppress(ValueError, RecursionError):  # emptied by a crash, say: it is there
-                said = json.loads(self.tree.read(MARKER))
-            from ..text.version import require_known, stated  # late: it takes long to load
+            said = json.loads(self.tree.read(MARKER))
+        from ..text.version import require_known, stated  # late: it takes long to load
 
-            version = stated(said.get("version")) if isinstance(said, dict) else 1
-            require_known(version, f"{self.root}/{MARKER}")
-            self._marked = (status.st_ino, status.st_mtime_ns)
+        version = stated(said.get("version")) if isinstance(said, dict) else 1
+        require_known(version, f"{self.root}/{MARKER}")
+        self._marked = marked
 
 
 def scopes(memory: Place) -> list[str]:
@@ -157,19 +156,6 @@ def files_of_folders(memory: Place, session_id: str) -> list[str]:
             paths = (f"{folder}/{name}" for name in names)
             files += [path for path in paths if is_of(session_id, path)]
     return files
-
-
-def unnameable(memory: Place, scope: str) -> list[str]:
-    """Return the files among states and artifacts whose names are no valid ids."""
-    if scope == GLOBAL or is_archived(scope):
-        return []
-    top = directory_of(scope)
-    return [
-        f"{folder}/{file}"
-        for folder, ending in _FOLDERS.items()
-        for file in _list(memory, f"{top}/{folder}")
-        if file.endswith(ending) and not is_file_id(file.removesuffix(ending))
-    ]
 
 
 def kinds_of(scope: str) -> dict[str, Kind]:

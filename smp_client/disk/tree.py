@@ -133,9 +133,7 @@ class Tree:
         try:
             # By its path, which is cheap: only the list itself is looked into.
             status = os.lstat(f"{self._path}/{name}")
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError:
+        except OSError:
             return self.list(name)  # which says what is in its way
         known = self.lists.get((name, directories))
         if known is not None and known[0] == identity(status):
@@ -148,11 +146,7 @@ class Tree:
 
     def list(self, name: str) -> list[str]:
         """Return the names in a directory; none where it does not exist."""
-        try:
-            with self._directories as held:
-                return sorted(os.listdir(held.reach(name)))
-        except FileNotFoundError:
-            return []
+        return sorted(one.name for one in self._entries(name))
 
     def walk(
         self, name: str, failed: Callable[[str, Exception], None] | None = None

@@ -14,7 +14,8 @@ from ..model.errors import QuotaExceeded
 from ..model.record import SESSION_KINDS
 from .tree import Tree
 
-WARNING_PCT, CRITICAL_PCT = 80, 95
+CRITICAL_PCT = 95
+_LEVELS = ((100, "full"), (CRITICAL_PCT, "critical"), (80, "warning"))
 
 _FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS}
 _FILES["metadata.yaml"] = "metadata"
@@ -23,23 +24,14 @@ _DIRECTORIES = {"agent-states": "agent_states", "agent-states/history": "agent_s
 _COUNTED_S = 1.0  # how long a count holds: processes that write at once may go that far beyond
 
 
-class FileSize(NamedTuple):
-    path: str
-    size_bytes: int
-    percentage: float
-
-
 class Size(NamedTuple):
     total_bytes: int
     quota_bytes: int
     utilization_pct: float
     level: str  # ok, warning, critical, full
     components: dict[str, int]
-    largest_files: list[FileSize]
+    largest_files: list[dict[str, Any]]
     days_until_full: float | None  # None while there is not a day's growth to go by
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**self._asdict(), "largest_files": [one._asdict() for one in self.largest_files]}
 
 
 class Usage:
@@ -75,28 +67,20 @@ class Usage:
                 components[_FILES.get(path, component)] += size
                 files[path] = size
         total = sum(files.values())
-        largest = sorted(((size, name) for name, size in files.items() if size), reverse=True)[:10]
+        largest = [
+            {"path": name, "size_bytes": size, "percentage": round(100 * size / total, 1)}
+            for name, size in sorted(files.items(), key=lambda one: -one[1])[:10]
+            if size
+        ]
         days = 0.0 if total >= quota else None
         if created and 0 < total < quota and now - created >= timedelta(days=1):
             # A straight line from an empty session at its creation through today's size.
             per_day = total / ((now - created).total_seconds() / 86400)
             days = round((quota - total) / per_day, 2)
-        return Size(
-            total,
-            quota,
-            round(100 * total / quota, 1),
-            level(total, quota),
-            components,
-            [FileSize(name, size, round(100 * size / total, 1)) for size, name in largest],
-            days,
-        )
+        share = 100 * total / quota
+        level = next((name for least, name in _LEVELS if share >= least), "ok")
+        return Size(total, quota, round(share, 1), level, components, largest, days)
 
     def _counted(self, name: str) -> dict[str, int]:
         sizes = self._tree.sizes(f"{self._directory}/{name}" if name else self._directory)
         return {file: size for file, size in sizes.items() if file.endswith((".yaml", ".md"))}
-
-
-def level(total: int, quota: int) -> str:
-    share = 100 * total / quota
-    steps = ((100, "full"), (CRITICAL_PCT, "critical"), (WARNING_PCT, "warning"))
-    return next((name for least, name in steps if share >= least), "ok")

@@ -162,8 +162,8 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
                 if tree.exists(f"{place}/{name}/{file}"):
                     root.sessions[place] = root.sessions.get(place, 0) + 1
                     counted.add(name)
-    root.quarantined = len(list(quarantined(memory)))
-    if not published(tree).is_sound():
+    root.quarantined = len(list(quarantined(tree)))
+    if not published(tree).is_sound:
         mend = "Restart the daemon, or remove the file."
         yield f"{POLICY_FILE} was not written by SMP, so the defaults hold. {mend}"
     root.waiting_drops = sum(len(waiting(tree, f"{layout.ACTIVE}/{name}")) for name in active)

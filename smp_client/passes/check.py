@@ -17,7 +17,7 @@ from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
 from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from ..disk.quarantine import quarantined
-from ..disk.scopes import Place, directory_of, files_of, is_archived, scopes, unnameable
+from ..disk.scopes import Place, directory_of, files_of, is_archived, scopes
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import DEEPEST, is_left_alone
 from ..index.status import SILENT_AFTER_S
@@ -85,9 +85,6 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
     with suppress(Exception):  # a file that cannot be read at all is named below
         for bad in files.problems():
             yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
-    for file in unnameable(memory, scope):
-        advice = "Rename it: letters, digits, '_' and '-'."
-        yield Complaint(scope, file, None, "no memory can have this name", advice)
     top, tree = directory_of(scope), memory.tree
     for one in tree.walk(top, lambda *_: None):
         if one.is_deep:
@@ -133,7 +130,7 @@ def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
         if only in (None, scope) and _has_waited(tree, path):
             yield Complaint(scope, path, None, "a recorded change that is not finished", _REPAIR)
     advice = "Read the note beside it, copy the bytes that you need, and remove both."
-    for name in quarantined(memory):
+    for name in quarantined(tree):
         if only is None or name.startswith(f"{QUARANTINE}/{only}/"):
             yield Complaint("", name, None, "quarantined bytes", advice)
 

@@ -58,9 +58,8 @@ def tidy(memory: Memory) -> Outcome:
 
 def fold_retired(scope: Scope) -> list[str]:
     """Fold late writes into files, and return those in which that changed something."""
-    names = (name for name in _versions(scope) if not rewrite.is_resting(scope.tree, name))
     done: list[str] = []
-    for file in sorted({rewrite.file_of_slot(name) for name in names}):
+    for file in sorted({rewrite.file_of_slot(name) for name in _versions(scope)}):
         held = lock_all(scope.tree, scope.name, [file], NO_PATIENCE, "folding in late writes")
         with suppress(LockTimeout), held:
             before = _versions(scope)  # a holder of the lock folds them in itself

@@ -30,7 +30,7 @@ class Located(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """Bytes that are no record, and why; `line` counts from 1."""
+    """Bytes that are no record, and why; `line` is that of the fault, from 1 where they begin."""
 
     start: int
     end: int
@@ -66,16 +66,3 @@ class RecordList:
         """Return the last record of that id: a hand-made double is appended behind the original."""
         named = (one for one in reversed(self.records) if one.value.get("id") == memory_id)
         return next(named, None)
-
-
-class Lines:
-    """Counts the line of a place in a file, from 1. Places that come in order cost one look."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._known = (0, 1)
-
-    def at(self, place: int) -> int:
-        start, line = self._known if self._known[0] <= place else (0, 1)
-        self._known = (place, line + self._content.count(b"\n", start, place))
-        return self._known[1]

@@ -16,9 +16,9 @@ from ..model.layout import FORMAT_VERSION
 from ..model.record import TURN
 from ..model.times import parse_time, render_time, same_time
 from .contents import parse_json
-from .document import CUT_OFF, Bad, Lines, Located, RecordList
+from .document import CUT_OFF, Bad, Located, RecordList
 from .values import BadYaml, Value, decode, load, render_flow
-from .version import renewed, stated, version_in
+from .version import renewed, version_in
 
 # Stands before a turn that the library wrote. Such a turn is closed by `---`, else it is torn.
 MARK = b"<!-- smp -->\n"
@@ -50,12 +50,10 @@ class Conversation:
     """The form of the file that holds the turns of a session."""
 
     def parse(self, content: bytes) -> RecordList:
-        found = parse(content)
-        return renewed(TURN.name, TURN.file, found, stated(found.head.get("version")))
+        return renewed(TURN, content, parse(content))
 
     def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
-        found = _parse_turns(content, offset)
-        return renewed(TURN.name, TURN.file, found, version_in(TURN.file, content))
+        return renewed(TURN, content, _parse_turns(content, offset))
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
         """Return the last turn of that id: a hand-made double is appended behind the original."""
@@ -67,8 +65,7 @@ class Conversation:
             following = _HEADING.search(content, heading.end())
             item = _read_turn(content, heading, following.start() if following else len(content))
             if isinstance(item, Located):
-                found, version = RecordList([item]), version_in(TURN.file, content)
-                return renewed(TURN.name, TURN.file, found, version).records[0]
+                return renewed(TURN, content, RecordList([item])).records[0]
         return None
 
     def highest(self, found: RecordList, content: bytes) -> int:
@@ -193,13 +190,12 @@ def _parse_turns(content: bytes, offset: int) -> RecordList:
     headings = list(_HEADING.finditer(content, offset))
     found = RecordList(listed=True)
     ends = [*(heading.start() for heading in headings[1:]), len(content)]
-    lines = Lines(content)
     for heading, end in zip(headings, ends, strict=False):
-        found.take(_read_turn(content, heading, end, lines.at(heading.start())))
+        found.take(_read_turn(content, heading, end))
     return found
 
 
-def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1) -> Located | Bad:
+def _read_turn(content: bytes, heading: re.Match[bytes], end: int) -> Located | Bad:
     start, number = heading.start(), int(heading[1])
     closing = _closing(content, heading, end)
     try:
@@ -211,7 +207,7 @@ def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1
         problem = error.problem
     except ValueError:
         problem = "its time cannot be read"
-    return Bad(start, end, line, f"turn {number}: {problem}")
+    return Bad(start, end, 1, f"turn {number}: {problem}")
 
 
 def _closing(content: bytes, heading: re.Match[bytes], end: int) -> re.Match[bytes] | None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ..model.errors import NewerFormat
 from ..model.layout import FORMAT_VERSION
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind
 from .document import RecordList
 from .values import Value
 
@@ -54,13 +54,15 @@ def in_present_words(name: str, fields: Fields, version: int) -> Fields:
     return fields
 
 
-def renewed(name: str, file: str, found: RecordList, version: int) -> RecordList:
-    """Return the records of a file of this version in the words of the present one."""
-    require_known(version, file)
+def renewed(kind: Kind, content: bytes, found: RecordList) -> RecordList:
+    """Return records of a file of any known version in the words of the present one."""
+    version = version_in(kind.file, content)
+    require_known(version, kind.file)
     if version != FORMAT_VERSION:
         found.head["version"] = FORMAT_VERSION
         found.records = [
-            one._replace(value=in_present_words(name, one.value, version)) for one in found.records
+            one._replace(value=in_present_words(kind.name, one.value, version))
+            for one in found.records
         ]
     return found
 

@@ -15,9 +15,9 @@ from datetime import datetime
 
 from ..model.layout import FORMAT_VERSION
 from ..model.record import Kind
-from .document import CUT_OFF, INDENT, Bad, Lines, Located, RecordList
+from .document import CUT_OFF, INDENT, Bad, Located, RecordList
 from .values import BadYaml, Events, Value, decode, load, reading, render_entries, render_flow, yaml
-from .version import renewed, stated, version_in
+from .version import renewed, version_in
 
 # Ends the first line of a record that the library wrote. Such a record ends with its `decay` line,
 # so one without is torn.
@@ -40,15 +40,13 @@ class YamlList:
         self._kind = kind
 
     def parse(self, content: bytes) -> RecordList:
-        found = parse(content, self._kind.key)
-        return renewed(self._kind.name, self._kind.file, found, stated(found.head.get("version")))
+        return renewed(self._kind, content, parse(content, self._kind.key))
 
     def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
         """Return the records in `content[offset:]`, which begins on a fresh line in the list."""
         found = RecordList(indent=indent, listed=True)
         _read_chunks(content, offset, found)
-        version = version_in(self._kind.file, content)
-        return renewed(self._kind.name, self._kind.file, found, version)
+        return renewed(self._kind, content, found)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
         """Return one record, without reading the others where its file is plain."""
@@ -145,7 +143,7 @@ class YamlList:
             lines.pop()
         own = b"".join(lines)
         # A line that looks like a comment may be a line of a text: only reading tells.
-        item = _read_record(own, 0, len(own), Lines(own))
+        item = _read_record(own, 0, len(own))
         return len(own) if isinstance(item, Located) and item.value == value else len(raw)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
@@ -210,23 +208,22 @@ def _parse_by_lines(content: bytes, listed: re.Match[bytes] | None) -> RecordLis
 
 def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
     """Read the records behind an offset. Something foreign below a record is bad by itself."""
-    lines = Lines(content)
     starts = [match.start() for match in _dashes(found.indent).finditer(content, offset)]
     first = starts[0] if starts else len(content)
     if not _COMMENTS.fullmatch(content, offset, first):
-        found.take(Bad(offset, first, lines.at(offset), _FOREIGN))
+        found.take(Bad(offset, first, 1, _FOREIGN))
     # A line that is not indented ends a record, unless lines behind it may be the rest of it.
     outside = re.compile(rb"^ {0,%d}[^\s#]" % found.indent, re.MULTILINE)
     inside = re.compile(rb"^ {%d}" % (found.indent + 2), re.MULTILINE)
     for start, end in zip(starts, [*starts[1:], len(content)], strict=False):
-        item = _read_record(content, start, end, lines)
+        item = _read_record(content, start, end)
         if isinstance(item, Bad):
             border = outside.search(content, content.find(b"\n", start, end) + 1, end)
             if border and not inside.search(content, border.start(), end):
-                record = _read_record(content, start, border.start(), lines)
+                record = _read_record(content, start, border.start())
                 if isinstance(record, Located):
                     found.take(record)
-                    item = Bad(border.start(), end, lines.at(border.start()), _FOREIGN)
+                    item = Bad(border.start(), end, 1, _FOREIGN)
         found.take(item)
 
 
@@ -234,8 +231,7 @@ def _dashes(indent: int) -> re.Pattern[bytes]:
     return re.compile(rb"^ {%d}-(?=[ \t\r\n]|\Z)" % indent, re.MULTILINE)
 
 
-def _read_record(content: bytes, start: int, end: int, lines: Lines) -> Located | Bad:
-    """Read one record by itself. Lines are counted only for bad ones: a tail may be far down."""
+def _read_record(content: bytes, start: int, end: int) -> Located | Bad:
     try:
         with reading():
             events = Events(decode(content[start:end]))
@@ -253,7 +249,7 @@ def _read_record(content: bytes, start: int, end: int, lines: Lines) -> Located 
             raise BadYaml(CUT_OFF)
     except BadYaml as problem:
         last = content[start:end].rstrip().count(b"\n")
-        return Bad(start, end, lines.at(start) + min(problem.line, last), problem.problem)
+        return Bad(start, end, 1 + min(problem.line, last), problem.problem)
     return Located(start, end, value)
 
 
@@ -277,7 +273,7 @@ def _find_line(content: bytes, offset: int, memory_id: str) -> Located | None:
         if re.compile(line).match(content, start):
             following = _dashes(indent).search(content, start + indent + 1)
             end = following.start() if following else len(content)
-            item = _read_record(content, start, end, Lines(content))
+            item = _read_record(content, start, end)
             return item if isinstance(item, Located) and item.value["id"] == memory_id else None
         if re.search(rb"\bid[\"']?[ \t]*:\s*[\"']?\Z", content[max(at - 16, 0) : at]):
             return None
@@ -311,7 +307,7 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
     elif events.build(root) is not None:
         raise BadYaml(f"expected a mapping with the list {key!r}", root.start_mark.line)
     events.close_document()
-    at, known, lines = len(content) - len(text.encode()), 0, Lines(content)
+    at, known = len(content) - len(text.encode()), 0
     starts: list[int] = []
     for index, _ in items:
         at += len(text[known:index].encode())
@@ -322,5 +318,5 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
             found.take(Located(start, end, value))
         else:
             why = CUT_OFF if isinstance(value, dict) else "a record must be a mapping"
-            found.take(Bad(start, end, lines.at(start), why))
+            found.take(Bad(start, end, 1, why))
     return found

@@ -273,7 +273,7 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
     metadata: Mapping[str, Any] = {}
     if isinstance(target, smp_client.Session):
         metadata = target.metadata()
-        about |= {"state": target.state, "size": target.size().as_dict()}
+        about |= {"state": target.state, "size": target.size()._asdict()}
     else:
         about["profile"] = target.profile()
     context, people = (part if isinstance(part := metadata.get(key), dict) else {}

@@ -26,8 +26,8 @@ def intent(*steps: Any) -> tuple[str, bytes]:
 
 STATES: dict[str, tuple[str, bytes]] = {
     "deep note": (LOCK, DEEP),
-    "high note": (LOCK, json.dumps({"note": {"last": 10**70}}).encode()),
-    "float note": (LOCK, b'{"note": {"last": 1e70, "size": 1e70}}'),
+    "high note": (LOCK, json.dumps({"last": 10**70}).encode()),
+    "float note": (LOCK, b'{"last": 1e70, "indent": 1e70}'),
     **{f"deep {name}": (f".smp/{name}.json", DEEP)
        for name in ("root", "status", "deadlines", "jobs", "policy")},
     "intent of another form": (INTENT, b'["steps"]'),

@@ -240,7 +240,7 @@ def test_a_note_that_a_later_version_left_is_not_believed(memory: Memory) -> Non
     status = (memory.root / "active/old/decisions.yaml").stat()
     lock = memory.root / ".smp/locks/old/decisions.yaml.lock"
     held = json.loads(lock.read_text())
-    held["note"] |= {"version": 2, "size": status.st_size, "file": identity(status)}
+    held |= {"version": 2, "file": identity(status)}
     lock.write_text(json.dumps(held))
     with pytest.raises(NewerFormat):
         session.record_decision("two", made_by="me")

@@ -118,7 +118,7 @@ def delete_secret(root: Path, *, whole: bool) -> None:
     secret = session.record_finding(f"{SECRET.decode()} opens the vault", discovered_by="veritas", tags=["vault"])
     memory.search("vault")
     for said in (secret.text, f"once more: {secret.text}", "another matter"):
-        smp_client.disk.quarantine.quarantine_bytes(memory.tree, SESSION, "findings.yaml", 0, said.encode(), "torn", session._now())
+        smp_client.disk.quarantine.quarantine_bytes(session.scope, "findings.yaml", said.encode(), "torn")
     session.delete([secret.id, "DEC-001"], reason="privacy")
     open_later(root).session(SESSION).delete("DEC-002", reason="can still be restored")
     memory.search("vault")

@@ -143,7 +143,7 @@ def bring_all_back(memory: Memory) -> None:
 HOSTILE = {
     ".smp/policy.json": b'{"redaction": {"enabled": false}}', ".smp/deadlines.json": b"[" * 60_000, ".smp/jobs.json": b"{]",
     ".smp/journal/s0+junk": b"junk", ".smp/journal/s1+000": b'{"version": 1, "steps": [{"file": 1}]}',
-    ".smp/locks/s2/decisions.yaml.lock": b"[" * 60_000, ".smp/locks/s3/learnings.yaml.lock": b'{"note": {"last_id": 1e70}}',
+    ".smp/locks/s2/decisions.yaml.lock": b"[" * 60_000, ".smp/locks/s3/learnings.yaml.lock": b'{"last": 1e70}',
     ".smp/status.json": b'{"problems": 3}', ".smp/index.db": b"no database", "active/s0/inbox/deep.yaml": b"[" * 30_000,
     "active/s1/inbox/bomb.yaml": b"a: &a [x]\nb: *a\n", "active/s2/inbox/strange\\name.yaml": b"type: nothing\n",
     "active/s3/inbox/nan.json": b'{"type": "decision", "decision": NaN}',

@@ -259,7 +259,7 @@ def test_whatever_becomes_of_the_index_the_answer_is_right(
     session.search("words")
     asked = memory.session("s1") if is_open else Memory(memory.root).session("s1")
     if not is_open:
-        memory._answering[0].close()
+        memory._fresh.close()
         remove_side_files(memory.root / INDEX_FILE)
     DAMAGES[damage](memory.root / INDEX_FILE)
     session.record_decision("after", made_by="a")
@@ -270,7 +270,7 @@ def test_whatever_becomes_of_the_index_the_answer_is_right(
             assert asked.get("DEC-007").text.startswith("number 6 ")
         session.record_decision("and after", made_by="a")
         assert ids(asked.search("+after")) == {"DEC-031", "DEC-032"}
-    memory._answering[0].close()
+    memory._fresh.close()
     assert ids(Memory(memory.root).search("+after")) == {"DEC-031", "DEC-032"}
 
 
@@ -324,7 +324,7 @@ def test_a_child_may_ask_after_its_parent_did(
     """With connections of its own; and the parent goes on with its."""
 
     def asked_with_own() -> bool:
-        fresh = memory._answering[0]
+        fresh = memory._fresh
         inherited = {fresh._index, fresh._in_memory}
         session.search("number")
         return inherited & {fresh._index, fresh._in_memory} <= {None}

@@ -92,7 +92,7 @@ def test_quarantined_bytes_are_kept_and_named(memory: Memory, session: Session) 
     tear(session)
     (action,) = session.repair().actions
     assert action.reason.startswith("a record that was cut off while it was written, from line")
-    (name,) = quarantined(memory)
+    (name,) = quarantined(memory.tree)
     assert b"DEC-006" in (memory.root / name).read_bytes()
     assert [one.problem for one in session.validate()] == ["quarantined bytes"]
 

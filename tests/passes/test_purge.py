@@ -206,8 +206,8 @@ def test_no_byte_is_left_in_anything_that_smp_made(
     memory.search("vault")
     place = memory.root / "active/s1"
     whole = (place / "findings.yaml").read_bytes()
-    quarantine_bytes(memory.tree, "s1", "findings.yaml", 0, whole, "crossed", clock.now)
-    quarantine_bytes(memory.tree, "s1", "decisions.yaml", 0, b"something else", "torn", clock.now)
+    quarantine_bytes(memory._scope("s1"), "findings.yaml", whole, "crossed")
+    quarantine_bytes(memory._scope("s1"), "decisions.yaml", b"something else", "torn")
     evict(memory, "s1", "FIND-001")
     (place / "findings.yaml").write_bytes(whole)  # a person puts a copy back
     (place / "indexes/timeline.yaml").write_text(f"ref: FIND-001\ntopics: [{SECRET}]\n")
@@ -316,7 +316,7 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was: str, is_led: bool) ->
     for number in range(3):
         session.record_finding(f"{SECRET} {number}", discovered_by="vera")
     memory.create_session(id="s2").record_decision("of another", made_by="a")
-    quarantine_bytes(memory.tree, "s1", "findings.yaml", 0, SECRET.encode(), "torn", NOW)
+    quarantine_bytes(session.scope, "findings.yaml", SECRET.encode(), "torn")
     led = running(memory.root, log=tmp_path / "log") if is_led else memory.tree.holding()
     with led:
         bring_up_to_date(memory)

@@ -79,7 +79,7 @@ def filled(memory: Memory) -> list[Place]:
         with (active / f"{name}.yaml").open("a") as file:
             file.write(text)
     torn = f"  - id: DEC\n    decision: {SAID}".encode()
-    apart = quarantine_bytes(memory.tree, "s1", "decisions.yaml", 7, torn, "torn", NOW)
+    apart = quarantine_bytes(session.scope, "decisions.yaml", torn, "torn", 7)
     change = {"file": "artifacts/never.md", "content": f"---\nid: never\n---\n{SAID}"}
     intent = record_intent(session.scope, [change])
     return [

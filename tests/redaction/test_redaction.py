@@ -283,11 +283,11 @@ def test_a_policy_does_not_turn_it_off(memory: Memory, said: object) -> None:
     """Neither one that makes no sense nor one that says it plainly: a policy can only add."""
     session = memory.create_session(id="s1")
     (memory.root / POLICY_FILE).write_text(json.dumps({"redaction": said}))
-    assert published(memory.tree).redaction() == Redaction()
+    assert published(memory.tree).redaction == Redaction()
     assert session.add_turn("user", SAYS).text == SHOWN
     more = json.dumps({"redaction": SAID | {"personal": ["email"]}})
     (memory.root / POLICY_FILE).write_text(more)
-    assert published(memory.tree).redaction() == Redaction(personal=("email",))
+    assert published(memory.tree).redaction == Redaction(personal=("email",))
 
 
 def test_the_command_takes_what_is_configured_also_without_a_daemon(
