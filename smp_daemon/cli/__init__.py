@@ -73,7 +73,6 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-RENAMED = {"anonymise": "anonymize", "ls": "sessions", "get": "show", "rm": "delete"}
 
 
 class LazyGroup(click.Group):
@@ -83,17 +82,12 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = RENAMED.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __name__)
         command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
         assert isinstance(command, click.Command)
         return command
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`smp help COMMAND` is `smp COMMAND --help`."""
-        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         columns = max(map(len, COMMANDS))  # one width for all groups

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from smp_client import GlobalMemory, Memory, Session
     from smp_client.model.outcome import Outcome
 
-TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern",
-         "state", "artifact", "summary")  # fmt: skip
+ADDED = ("turn", "decision", "finding", "preference", "learning", "pattern", "state", "artifact")
+TYPES = (*ADDED, "relationship", "summary")
 KEPT = (ACTIVE, ARCHIVED, GLOBAL)
 ANYWHERE = (ACTIVE, ARCHIVED, DELETED, GLOBAL)
 # Options by which memories are selected, each with its name in the library.
@@ -107,9 +107,29 @@ class Call(SimpleNamespace):
         else:
             out.tell(nothing, err=True)
 
-    def finish(self, outcome: Outcome, **more: Any) -> NoReturn:
-        """Print the outcome and exit; see `output.finish`."""
-        out.finish(outcome, as_json=self.json, **more)
+    def finish(
+        self, outcome: Outcome, *, note: str = "", nothing: str = "There is nothing to do.",
+        body: Callable[[], None] | None = None, **further: Any,
+    ) -> NoReturn:  # fmt: skip
+        """Print the outcome, and exit with 1 if it has a problem.
+
+        `body` prints it in place of the table of actions; `further` is for JSON alone.
+        """
+        if self.json:
+            out.print_json({**out.outcome_json(outcome), **further})
+            sys.exit(1 if outcome.problems else 0)
+        if body is not None:
+            body()
+        elif outcome.actions:
+            out.print_actions(outcome)
+        elif not outcome.problems:
+            out.tell(nothing)
+        if note and outcome.actions and not outcome.dry_run:
+            out.tell(note)
+        for sentence in (*(f"note: {one}" for one in outcome.notes),
+                         *(f"smp: {one}" for one in outcome.problems)):  # fmt: skip
+            out.tell(sentence, err=True)
+        sys.exit(1 if outcome.problems else 0)
 
 
 def command(
@@ -218,7 +238,7 @@ def _complete_session(
 _VALUES: dict[str, dict[str, Any]] = {
     "SESSION": {"shell_complete": _complete_session},
     "TYPE": {"type": click.Choice(TYPES)},
-    "KIND": {"type": click.Choice(TYPES[:-1])},
+    "KIND": {"type": click.Choice(ADDED)},
     "SHELL": {"type": click.Choice(["bash", "zsh", "fish"])},
     "ACCOUNT": {"default": _account},
     "N": {"type": click.IntRange(min=1)},

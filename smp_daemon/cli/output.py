@@ -14,7 +14,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     _Files = TypeVar("_Files", bound=RecordFiles)
 
 NAMED = 5  # of a longer list, where it must be short
-_PADDED_COLUMNS = 60  # in a pipe, one long cell must not push all the others aside
+_PADDED_COLUMNS = 60  # one long cell must not push all the others aside
 _LEAST_TEXT = 30  # columns; further columns make room for the last one
 _TITLES = {"timestamp": "WHEN", "about": "WHAT", "bytes_freed": "FREED", "total_bytes": "SIZE",
            "utilization_pct": "FULL_%", "recovery_deadline": "UNTIL"}  # fmt: skip
@@ -112,6 +112,12 @@ def text_of(record: Any) -> str:
     return " ".join(str(fields.get(name) or "?") for name in ("source", "relationship", "target"))
 
 
+def part(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the mapping of this name; an empty one where a person wrote something else."""
+    found = fields.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def held_text(one: Holding) -> str:
     """Return the text of a memory wherever it is; of a state, all its texts."""
     from smp_client.change.select import texts_of
@@ -180,8 +186,8 @@ def print_json(value: Any) -> None:
 def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for each row. A column is the key of its cells, followed by signs.
 
-    `>` is right; `?` is left out where it is empty, or where a terminal is too narrow. On a
-    terminal the widest cells are cut to fit; a pipe gets all of them whole.
+    `>` is right; `?` is left out where it is empty, or where a terminal is too narrow. A line that
+    is still too wide for a terminal is cut; a pipe gets all of it.
     """
     room = os.get_terminal_size(sys.stdout.fileno()).columns if on_terminal() else 0
     table: list[tuple[str, list[str]]] = []
@@ -191,23 +197,18 @@ def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if "?" not in word or {*cells} != {"-"}:
             title = _TITLES.get(key, key.upper()).replace("_", " ")
             table.append((word[len(key) :], [title, *cells]))
-    sizes = [min(max(map(width, cells)), room or _PADDED_COLUMNS) for _, cells in table]
-
-    def needed(least: int) -> int:
-        return sum(sizes[:-1]) + min(sizes[-1], least) + 2 * (len(sizes) - 1)
-
+    sizes = [min(max(map(width, cells)), _PADDED_COLUMNS) for _, cells in table]
     for place in reversed(range(len(table) - 1)) if room else ():
-        if "?" in table[place][0] and needed(_LEAST_TEXT) > room:
+        needed = sum(sizes[:-1]) + 2 * len(sizes) + min(sizes[-1], _LEAST_TEXT)
+        if "?" in table[place][0] and needed > room:
             del table[place], sizes[place]
-    while room and needed(room) > room:
-        sizes[sizes.index(max(sizes))] -= 1
     for number in range(len(rows) + 1):
         line: list[str] = []
         for (signs, cells), size in zip(table, sizes, strict=True):
-            text = cut(cells[number], size) if room else cells[number]
-            blanks = " " * (size - width(text))
-            line.append(blanks + text if ">" in signs else text + blanks)
-        say("  ".join(line).rstrip())
+            blanks = " " * (size - width(cells[number]))
+            line.append(blanks + cells[number] if ">" in signs else cells[number] + blanks)
+        whole = "  ".join(line).rstrip()
+        say(cut(whole, room) if room else whole)
 
 
 def _cell(row: Mapping[str, Any], key: str) -> str:
@@ -226,32 +227,6 @@ def _cell(row: Mapping[str, Any], key: str) -> str:
     return short_time(value) or "-"
 
 
-def finish(
-    outcome: Outcome, *, as_json: bool, note: str = "", nothing: str = "There is nothing to do.",
-    body: Callable[[], None] | None = None, **further: Any,
-) -> NoReturn:  # fmt: skip
-    """Print the outcome, and exit with 1 if it has a problem.
-
-    `body` prints it in place of the table of actions; `further` is for JSON alone.
-    """
-    if as_json:
-        print_json({**outcome_json(outcome), **further})
-    else:
-        if body is not None:
-            body()
-        elif outcome.actions:
-            _print_actions(outcome)
-        elif not outcome.problems:
-            tell(nothing)
-        if note and outcome.actions and not outcome.dry_run:
-            tell(note)
-        for sentence in outcome.notes:
-            tell(f"note: {sentence}", err=True)
-        for problem in outcome.problems:
-            tell(f"smp: {problem}", err=True)
-    sys.exit(1 if outcome.problems else 0)
-
-
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
     names = ("session", "type", "about", "reason", "bytes_freed", "batch", "place")
     actions = [{name: None if getattr(action, name) == "" else getattr(action, name)
@@ -261,7 +236,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     return {**said, "actions": actions}
 
 
-def _print_actions(outcome: Outcome) -> None:
+def print_actions(outcome: Outcome) -> None:
     rows = [{**row, "action": row["type"].replace("_", " "),
              "about": [name for name in row["about"] if name != row["session"]]}
             for row in outcome_json(outcome)["actions"]]  # fmt: skip

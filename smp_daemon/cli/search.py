@@ -276,8 +276,7 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
         about |= {"state": target.state, "size": target.size()._asdict()}
     else:
         about["profile"] = target.profile()
-    context, people = (part if isinstance(part := metadata.get(key), dict) else {}
-                       for key in ("context", "participants"))  # fmt: skip
+    context, people = (out.part(metadata, key) for key in ("context", "participants"))
     summary = target.summary()
     about |= {
         "project": context.get("project_name"), "topic": context.get("primary_topic"),
@@ -293,8 +292,7 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
         out.print_json({**about, "metadata": metadata or None, **lists})
         return
     out.say(f"{name}  {about.pop('state') or ''}".rstrip())
-    size, profile = about.pop("size", None), about.pop("profile", None)
-    if size:
+    if size := about.pop("size", None):
         about["size"] = f"{out.short_size(size['total_bytes'])}, {size['utilization_pct']}% full"
     out.print_pairs({key: value for key, value in about.items() if key != "id"})
     for key, rows in lists.items():
@@ -303,9 +301,6 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
             named = [{**row, key: row["id"], "severity": row["data"].get("severity")}
                      for row in rows]  # fmt: skip
             out.print_table(f"{key} priority> severity? text", named)
-    if profile:
-        out.say()
-        out.print_fields(profile)
 
 
 def _show_occurrences(call: Call, memory: Memory, name: str | None) -> None:

@@ -55,17 +55,16 @@ def _in_use(memory: Memory) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for session in every:
         when = used.get(session.id)
-        rows.append({"id": session.id, "state": "unreadable",
-                     "last_activity": when and render_time(when),
-                     "memories": counts.get(session.id, 0)})  # fmt: skip
+        row = {"id": session.id, "state": "unreadable", "memories": counts.get(session.id, 0),
+               "last_activity": when and render_time(when)}  # fmt: skip
         with suppress(smp_client.SMPError):
-            rows[-1]["total_bytes"] = session.size().total_bytes
-            metadata: Any = session.metadata()
-            found = metadata.get("context")
-            context = found if isinstance(found, dict) else {}
-            rows[-1] |= {"state": str(metadata.get("status", "active")),
-                         "project": context.get("project_name"),
-                         "topic": context.get("primary_topic")}  # fmt: skip
+            row["total_bytes"] = session.size().total_bytes
+            metadata = session.metadata()
+            context = out.part(metadata, "context")
+            row |= {"state": str(metadata.get("status", "active")),
+                    "project": context.get("project_name"),
+                    "topic": context.get("primary_topic")}  # fmt: skip
+        rows.append(row)
     return rows
 
 

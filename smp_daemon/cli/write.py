@@ -13,7 +13,7 @@ import click
 
 from smp_client import Invalid, Record
 from smp_client.model.layout import GLOBAL
-from smp_client.model.record import check_memory_id
+from smp_client.model.record import RELATIONSHIP, check_memory_id
 from smp_client.model.synonyms import with_own_names
 from smp_client.redaction.redact import listed_kinds
 from smp_client.text.values import BadYaml, Value, decode, load
@@ -25,15 +25,13 @@ if TYPE_CHECKING:
     from smp_client import GlobalMemory, Session
     from smp_client.writer import Writer
 
-# The words before the text, by kind.
-_BEFORE = {"relationship": ("SOURCE", "TARGET", "RELATION"), "state": ("AGENT",),
-           "artifact": ("NAME",)}  # fmt: skip
+_NAMED = {"state": "AGENT", "artifact": "NAME"}  # the word before the text, by kind
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "turn": {"speaker": "user", "type": "message"},
     "finding": {"severity": "medium", "resolution": {"status": "open"}},
     "preference": {"confidence": "inferred"},
 }
-_RESERVED = {"self", "artifact_id", "content", "source", "target", "relationship"}
+_RESERVED = {"self", "artifact_id", "content"}
 _NO_TEXT = "There is no text: give it behind the kind, with --file, or through stdin."
 
 
@@ -76,16 +74,15 @@ def new(call: Call) -> None:
 def add(call: Call) -> None:
     """Write a memory into SESSION and print its id.
 
-    Behind relationship come SOURCE TARGET RELATION, behind state the AGENT and its state in YAML,
-    behind artifact its NAME and Markdown. A text that begins with a dash goes behind --.
+    Behind state come the AGENT and its state in YAML, behind artifact its NAME and Markdown. A text
+    that begins with a dash goes behind --.
 
     \b
     smp add latest decision "Use OAuth 2.0" --by architect --tag security
-    smp add latest relationship DEC-001 FIND-001 resolves
     """
-    kind, before = call.kind, _BEFORE.get(call.kind, ())
-    named, words = call.text[: len(before)], call.text[len(before) :]
-    call.check((len(named) < len(before), f"Behind {kind!r} there must be {' '.join(before)}."))
+    kind, words = call.kind, [*call.text]
+    call.check((kind in _NAMED and not words, f"Behind {kind} there must be {_NAMED.get(kind)}."))
+    name = words.pop(0) if kind in _NAMED else ""
     memory = place_memory(call.root)
     target = find_scope(memory, call.session)
     if target.scope.name == GLOBAL:
@@ -99,19 +96,19 @@ def add(call: Call) -> None:
     fields = {name: value for name, value in fields.items() if value is not None}
     fields |= parse_fields(call.field)
     taken = target.scope.redaction.spotted(fields)
-    record = _write(target, kind, named, fields)
+    record = _write(target, kind, name, fields)
     call.print({**out.record_json(record), "redacted": taken}, record.id)
     _note_secrets(taken)
 
 
-def _text(call: Call, words: tuple[str, ...]) -> str | None:
+def _text(call: Call, words: Sequence[str]) -> str | None:
     """Return the text: the one word, the file, or stdin; exactly one of them."""
     kind, file = call.kind, call.file
     more = "There is more than one text: put it in quotes, and give it either here or with --file."
-    call.check((len(words) + (file is not None) > (kind != "relationship"), more))
-    if kind == "relationship" or (kind == "state" and call.field and not words and not file):
+    call.check((len(words) + (file is not None) > 1, more))
+    if kind == "state" and call.field and not words and not file:
         return None
-    if words and words != ("-",):
+    if words and words[0] != "-":
         return words[0]
     stdin = sys.stdin
     call.check((file is None and (stdin is None or (stdin.isatty() and not words)), _NO_TEXT))
@@ -124,37 +121,32 @@ def _text(call: Call, words: tuple[str, ...]) -> str | None:
 
 
 def _write(
-    target: Session | GlobalMemory, kind: str, named: Sequence[str], fields: dict[str, Any]
-) -> Record:
-    """Write a memory of this kind and return it."""
-    kinds = {one.type: one for one in target.kinds}
-    if kind in ("artifact", "relationship") and (wrong := _RESERVED & {*fields}):
-        raise Invalid([f"a field {wrong.pop()!r} cannot be given"])
+    target: Session | GlobalMemory, kind: str, name: str, fields: dict[str, Any]
+) -> Record:  # fmt: skip
+    """Write a memory of this kind and return it. A state and an artifact have a name."""
     if kind == "state":
-        text = fields.pop("text", "{}")
         try:
-            state = load(text)
+            state = load(fields.pop("text", "{}"))
         except BadYaml as error:
             raise Invalid([f"the YAML cannot be read, {error}"]) from error
         if not isinstance(state, dict) or not {**fields, **state}:
             raise Invalid(["a state must be a mapping in YAML or JSON"])
-        target.save_agent_state(named[0], {**fields, **state})
-        return target.get(named[0], count_access=False)
+        target.save_agent_state(name, {**fields, **state})
+        return target.get(name, count_access=False)
     if kind == "artifact":
-        content = fields.pop("text")
+        if wrong := _RESERVED & {*fields}:
+            raise Invalid([f"a field {wrong.pop()!r} cannot be given"])
         if "by" in fields:
             fields["created_by"] = fields.pop("by")
-        target.save_artifact(named[0], content, **fields)
-        return target.get(named[0], count_access=False)
+        target.save_artifact(name, fields.pop("text"), **fields)
+        return target.get(name, count_access=False)
+    kinds = {one.type: one for one in target.kinds if one is not RELATIONSHIP}
     if kind not in kinds:
         where = "a session holds" if "turn" in kinds else "global holds"
         raise Invalid([f"{where} {', '.join(kinds)}, not {kind!r}"])
     own = kinds[kind]
     timestamp = fields.pop("timestamp", None)
-    fields = with_own_names(own, fields)
-    if kind == "relationship":
-        return target.relate(*named, timestamp=timestamp, **fields)
-    fields = {**_DEFAULTS.get(kind, {}), **fields}
+    fields = {**_DEFAULTS.get(kind, {}), **with_own_names(own, fields)}
     if own.actor in own.required and own.actor not in fields:
         raise Invalid([f"{own.actor!r} is missing: say who with --by"])
     if kind != "turn":

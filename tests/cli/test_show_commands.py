@@ -46,7 +46,7 @@ def test_a_session_is_shown_in_short(session: Session, memory: Memory) -> None:
     assert found["size"]["quota_bytes"] == 10 * 1024**2
     assert [each["id"] for each in found["open_findings"]] == ["FIND-005"]
     memory.everywhere.save_profile(name="Ada")
-    assert "name: Ada" in run(memory.root, "show global")
+    assert "name Ada" in run(memory.root, "show global")
     memory.archive_session("s1", "all done")
     assert run(memory.root, "show s1").startswith("s1  archived\n")
 

@@ -45,7 +45,6 @@ def test_every_kind_is_written_as_the_library_writes_it(session: Session) -> Non
     assert add(session, "finding F --by veritas --severity critical --turn 1") == "FIND-001"
     assert add(session, "preference MFA --topic mfa --confidence explicit") == "PREF-001"
     assert add(session, "learning L --by veritas --ref FIND-001") == "LEARN-001"
-    assert add(session, "relationship DEC-001 FIND-001 addresses --by user") == "REL-001"
     assert add(session, "turn And? --by veritas --ref DEC-001 --tag mfa") == "turn-2"
     assert add(session, "artifact report-1 --by veritas", said="# Report\n") == "report-1"
     assert add(session, "state veritas --field mood=calm", said="ignored") == "veritas"
@@ -58,7 +57,6 @@ def test_every_kind_is_written_as_the_library_writes_it(session: Session) -> Non
     other.record_finding("F", discovered_by="veritas", severity="critical", turn_ref=1)
     other.record_preference("MFA", topic="mfa", confidence="explicit")
     other.record_learning("L", learned_by="veritas", references=["FIND-001"])
-    other.relate("DEC-001", "FIND-001", "addresses", created_by="user")
     other.add_turn("veritas", "And?", memory_refs=["DEC-001"], tags=["mfa"])
 
     def lasting(files: Session, kind: str) -> list[dict[str, Any]]:

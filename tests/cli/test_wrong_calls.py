@@ -23,7 +23,7 @@ add s1 state v '[1]'                           | 2 | a state must be a mapping i
 add s1 pattern P                               | 2 | a session holds turn, decision, finding
 add s1 turn                                    | 2 | There is no text: give it behind the kind
 add s1 turn two words                          | 2 | There is more than one text
-add s1 relationship DEC-001                    | 2 | there must be SOURCE TARGET RELATION.
+add s1 artifact                                | 2 | there must be NAME.
 pin s1 DEC-1                                   | 1 | There is no memory 'DEC-1' in s1.
 resolve s1 FIND-001 --by dev                   | 2 | Missing option '--action'
 resolve s1 DEC-001 --by dev --action x         | 2 | only a finding can be resolved.
