@@ -46,20 +46,17 @@ if TYPE_CHECKING:
 
 CANNOT_FIND = (
     "Names that are not in the metadata, in the user's profile or given; nicknames.",
-    "Postal addresses, birthdays and descriptions; numbers of no usual form; images, binary data.",
+    "Postal addresses, birthdays, account and card numbers, descriptions; images and binary data.",
     "Ids, names of files, keys, comments, other sessions, and memories deleted before: they stay.",
 )
 # Fields of the profile that name the user.
 _OWN_NAMES = ("name", "full_name", "first_name", "last_name", "nickname", "username", "user_id")
 # Whoever is called so has no name of their own.
-_PARTS_TO_PLAY = """
-    admin administrator agent ai analyst anonymous architect assistant auditor bot coder customer
-    daemon default designer dev developer engineer everybody everyone expert facilitator global
-    guest human lead manager me model moderator nobody none null operator orchestrator owner planner
-    pm po programmer qa researcher reviewer root scribe self sm smp somebody strategist supervisor
-    system team test tester tool unknown user ux writer you
-"""
-_NOBODY = frozenset(_PARTS_TO_PLAY.split())
+_NOBODY = frozenset((
+    "admin", "agent", "ai", "anonymous", "architect", "assistant", "bot", "default", "developer",
+    "global", "guest", "human", "me", "model", "none", "null", "reviewer", "root", "smp", "system",
+    "team", "tester", "tool", "unknown", "user", "you",
+))  # fmt: skip
 # Fields whose values are structure: ids, times, types, references.
 _RECORD = frozenset((
     "id", "timestamp", "decay", "turn", "turn_ref", "memory_refs", "type", "severity", "confidence",

@@ -91,8 +91,7 @@ def notes_about(
 class _Search:
     def __init__(self, memory: Memory, texts: Sequence[str], session: str | None) -> None:
         self._tree, self._session = memory.tree, session
-        words = [unicodedata.normalize(form, text).split()
-                 for text in texts for form in ("NFC", "NFD")]  # fmt: skip
+        words = [unicodedata.normalize("NFC", text).split() for text in texts]
         forms = dict.fromkeys(r"\s+".join(map(re.escape, some)) for some in words)
         self._pattern = re.compile("|".join(forms), re.IGNORECASE)
 
@@ -170,7 +169,7 @@ class _Search:
     def _in_name(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
         """Yield the name of a file or a directory itself."""
         name = path.rpartition("/")[2]
-        if self._pattern.search(name):
+        if self._pattern.search(unicodedata.normalize("NFC", name)):
             yield replace(where, excerpt=f"name: {_printable(name)}")
 
 
@@ -180,12 +179,9 @@ def _where(path: str) -> Occurrence:
     shown = _printable(path)
     if top == GLOBAL:
         return Occurrence(GLOBAL, GLOBAL, shown)
-    if top == ".smp":  # whose names begin with that of a session and a plus
-        session, plus, _ = inner[1].partition("+") if len(inner) > 1 else ("", "", "")
-        return Occurrence(session if plus else "", "internal", shown)
     if top in (ACTIVE, ARCHIVED, DELETED, QUARANTINE) and inner:
         return Occurrence(inner[0], top, shown)
-    return Occurrence("", "other", shown)
+    return Occurrence("", "internal" if top == ".smp" else "other", shown)
 
 
 def _parts(file: str, content: bytes, session: str) -> Iterator[tuple[int, str, str, bytes]]:
@@ -209,9 +205,9 @@ def _parts(file: str, content: bytes, session: str) -> Iterator[tuple[int, str, 
 
 def _versions(content: bytes) -> list[str]:
     """Return a text as it stands there, and without the escapes of YAML."""
-    is_wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = content.decode("utf-16" if is_wide else "utf-8", "replace")
-    return [text, _ESCAPE.sub(_unescaped, text)] if "\\" in text or "''" in text else [text]
+    text = content.decode("utf-8", "replace")
+    texts = [text, _ESCAPE.sub(_unescaped, text)] if "\\" in text or "''" in text else [text]
+    return [unicodedata.normalize("NFC", one) for one in texts]
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -227,10 +223,8 @@ def _unescaped(match: re.Match[str]) -> str:
 def _around(text: str, start: int, end: int) -> str:
     """Return the words around a place, on one line."""
     begin, close = text.rfind("\n", 0, start) + 1, text.find("\n", end)
-    first = max(begin, start - _BEFORE_CHARACTERS)
-    last = min(first + _EXCERPT_CHARACTERS, len(text) if close < 0 else close)
-    shown = "".join(one if one.isprintable() else " " for one in text[first:last]).strip()
-    return ("…" if first > begin else "") + shown + ("…" if last < close else "")
+    line = text[max(begin, start - _BEFORE_CHARACTERS) : len(text) if close < 0 else close]
+    return "".join(one if one.isprintable() else " " for one in line[:_EXCERPT_CHARACTERS]).strip()
 
 
 def _printable(name: str) -> str:

@@ -1,12 +1,10 @@
 """Placeholders for texts that identify somebody: one for each text in a whole run, irreversible.
 
-Placeholders are numbered in the order in which their texts first occur. A placeholder of an earlier
-run stays in its text, and is given to no other text.
+A placeholder of an earlier run stays, and is given to no other text.
 
-A name is found as whole words: not `Ann` in `Annotation`, but in `anna_berg`, `Anna's` and
-`anna.berg@example.org`. A full name is found in any case of its letters and in either order. One
-word of it alone, or a name of one word, is found as it was given, with a capital, or in capitals:
-`will` is a word, `Will` may be somebody. In scripts that set no blanks, a name is found anywhere.
+A name is found as whole words, not `Ann` in `Annotation`; a full name in any case and either order.
+One word alone is found as it was given, with a capital, or in capitals: `will` is a word, `Will`
+may be somebody. In scripts that set no blanks, a name is found anywhere.
 """
 
 from __future__ import annotations
@@ -27,20 +25,18 @@ USER, PROJECT = "user_names", "project_names"
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
 _HIDDEN = "secrets"  # the kind whose originals are never shown
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _FORM = re.compile(
-    r"(?:User|Email|Phone|IP|IBAN|Card|Secret)-[1-9]\d{0,8}(?!\d)|Project-[A-Z]{1,4}(?![A-Za-z0-9])"
+    r"(?:User|Email|Phone|IP|Secret)-[1-9]\d{0,8}(?!\d)|Project-[A-Z]{1,4}(?![A-Za-z0-9])"
     r"|/path/[1-9]\d{0,8}(?![\w/])"
 )
-# Spaces and dashes make no other number.
-_SPACED, _LOOSE = ("phone", "iban", "card"), re.compile(r"[\s().\-]")
+_LOOSE = re.compile(r"[\s().\-]")  # signs that make no other phone number
 _REDACTED = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]|\[?removed\]?")
 # By kind: the field of Anonymization, and how its placeholders begin.
 _CLASSES = {
     USER: ("user_names", "User-"), PROJECT: ("project_names", "Project-"),
     "path": ("file_paths", "/path/"), "email": ("contacts", "Email-"),
     "phone": ("contacts", "Phone-"), "ip_address": ("addresses", "IP-"),
-    "iban": ("accounts", "IBAN-"), "card": ("accounts", "Card-"), _HIDDEN: ("secrets", "Secret-"),
+    _HIDDEN: ("secrets", "Secret-"),
 }  # fmt: skip
 _SHORT = 3  # letters; a shorter word of a full name means nobody on its own
 _SPLIT = re.compile(r"[\s._\-,]+")
@@ -58,7 +54,6 @@ class Anonymization:
     file_paths: bool = True
     contacts: bool = True  # e-mail addresses and phone numbers
     addresses: bool = True  # of machines
-    accounts: bool = True  # IBANs and card numbers
     secrets: bool = True
     replace_with_placeholders: bool = True  # False replaces every text with `[removed]`
 
@@ -200,8 +195,6 @@ class Placeholders:
 
     def _spots(self, text: str, key: str) -> list[Spot]:
         """Return the places to replace, in order. A name inside another find is no place."""
-        if _TIME.fullmatch(text):
-            return []
         finds = secrets_under(key, text) if self._config.secrets else []
         finds += [find for find in personal(text) if self._is_wanted(find.kind)]
         shapes = [spot for find in joined(finds) if (spot := _spot(text, find))]
@@ -232,7 +225,7 @@ def _spot(text: str, found: Found) -> Spot | None:
         shown = f"({found.kind.replace('_', ' ')})"
         return Spot(found.start, found.end, _HIDDEN, original, shown)
     key = original.casefold() if found.kind == "email" else original
-    key = _LOOSE.sub("", key) if found.kind in _SPACED else key
+    key = _LOOSE.sub("", key) if found.kind == "phone" else key
     return Spot(found.start, found.end, found.kind, key, original)
 
 

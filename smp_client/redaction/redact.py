@@ -7,6 +7,7 @@ the text alone says nothing. Keys are never changed, so a key that is itself a s
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -80,13 +81,14 @@ class Redaction(_Redaction):
         """Return whether none of these values holds a secret."""
         if not self.enabled:
             return True
-        from .secrets import secrets
+        from .secrets import kind_of, secrets
 
-        texts: list[str] = []
-        if any(_gather(value, "", texts, 0) for value in values):
-            return False
-        # Mostly nothing is found, so all are asked at once. Words and times come again and again.
-        whole = "\n".join(dict.fromkeys(texts))
+        texts: dict[str, None] = {}  # words and times come again and again
+        for key, text in itertools.chain.from_iterable(_texts(value, "") for value in values):
+            if key and kind_of(key, text):
+                return False
+            texts[text] = None
+        whole = "\n".join(texts)  # mostly nothing is found, so all are asked at once
         return not secrets(whole) and not self._configured(whole)
 
     def redacted_fields(self, fields: Mapping[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
@@ -243,31 +245,19 @@ def secrets_under(key: str, text: str) -> list[Found]:
     return [Found(0, len(text), kind)] if kind else secrets(text)
 
 
-@functools.lru_cache(maxsize=1024)
-def _names_secret(key: str) -> bool:
-    from .secrets import says_secret
-
-    return bool(says_secret(key))
-
-
-def _gather(value: Any, key: str, texts: list[str], depth: int) -> bool:
-    """Collect all texts to look at, and long keys. Return whether one is a secret by its key."""
+def _texts(value: Any, key: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield every text with the key it stands under, and long keys."""
     if isinstance(value, str):
-        texts.append(value)
-        return bool(key) and _names_secret(key) and bool(secrets_under(key, value))
-    if depth > _DEPTH_CAP:
-        return False
-    is_secret = False
-    if isinstance(value, list):
+        yield key, value
+    elif isinstance(value, list) and depth <= _DEPTH_CAP:
         for item in value:
-            is_secret |= _gather(item, key, texts, depth + 1)
-    elif isinstance(value, dict):
+            yield from _texts(item, key, depth + 1)
+    elif isinstance(value, dict) and depth <= _DEPTH_CAP:
         part, paired = _pair_of(value)
         for name, item in value.items():
             if len(name) >= _KEY_CHARACTERS:
-                texts.append(name)
-            is_secret |= _gather(item, paired if name == part else name, texts, depth + 1)
-    return is_secret
+                yield "", name
+            yield from _texts(item, paired if name == part else name, depth + 1)
 
 
 def _pair_of(value: Mapping[str, Any]) -> tuple[str | None, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ sonar_token squ_,sqp_,sqa_  tavily_key tvly-  supabase_key sbp_,sb_secret_
 vault_token hvs.,hvb.,hvr.  xai_key xai-
 """
 # Kind, beginnings, what follows, and a check: a group is the secret, a line may go on in the next.
-# A stands for a letter or digit, B for one of base64, H for a hexadecimal digit, W for A, _ or -.
+# A, B, H, W and Z stand for their classes below.
 _ISSUED = r"""
 airtable_token pat A{14}\.H{64}
 alibaba_key LTAI A{16,24}(?!A) mixed
@@ -91,6 +91,10 @@ basic_auth basic (?:\s|%20){1,4}(B{8,}+={0,2}) login
 bearer_token bearer (?:\s|%20|\+){1,4}([\w.~+/-]{12,}+={0,2}) random
 bearer_token authorization ["']?\s{0,4}[:=,]\s{0,4}["']?(?:bearer|token|api-?key)\s{1,4}
   (?=(?:[^\s\d]{0,99}\d){3})([\w.~+/=-]{8,}+)
+private_key -----begin \s(?:[A-Z0-9]{1,20}\s){0,4}private\skey(?:\sblock)?-----(?:
+  (?=(?:[^-]|-(?!----)){0,9999}?B{20})(?:[^-]|-(?!----))*+-----end\s[A-Z0-9\s]{0,80}-----
+  |Z*+[A-Za-z0-9+/=]{16,}+(?:Z*+B{40,}+=*+)*+
+  (?:Z*+(?=[A-Za-z]*[0-9+/=])[A-Za-z0-9+/=]{1,39}+(?=[\s"'\\….]|$))?)
 okta_token ssws \s(00W{40})(?!W)
 private_key private-lines: \s\d{1,3}(?:\s|\\n)*((?:B{20,80}={0,2}(?:\s|\\n)*)++)
 session_cookie cookie ["']?:\s{0,2}+["']?(?:[^\n;=]{1,60}+=[^\n;]{0,300}+;\s{0,2}+){0,8}?
@@ -101,7 +105,11 @@ url_password jdbc:oracle:thin: [\w$#]{1,64}/([^\s@]{1,128})@ literal
 password identified \sby\s["']([^"'\n]{1,200})["'] literal
 password machine \s\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}(\S{1,200}) literal
 """
-_CLASSES = {"A": "[A-Za-z0-9]", "B": "[A-Za-z0-9+/]", "H": "[0-9a-f]", "W": "[A-Za-z0-9_-]"}
+_CLASSES = {
+    "A": "[A-Za-z0-9]", "B": "[A-Za-z0-9+/]", "H": "[0-9a-f]", "W": "[A-Za-z0-9_-]",
+    # Between the lines of a private key.
+    "Z": r"""(?:[\s"'`+>#*|,]|\\{1,4}[nrt"]?|[A-Z][\w-]{6,8}:[^\n\\]{0,100})""",
+}  # fmt: skip
 _LONG = 18  # characters; whatever is issued as one word has more
 _TIME = re.compile(r"[0-9TZ:.+-]+")  # is long as well, and every memory has some
 _BLANK = re.compile(r"[xX0*.#_…-]*+(?:your\w*+)?", re.IGNORECASE)  # where a token would stand
@@ -124,7 +132,7 @@ def _by_hint(table: str) -> dict[str, list[_Row]]:
     found: dict[str, list[_Row]] = {}
     for line in table.replace("\n  ", "").split("\n")[1:-1]:
         kind, hints, rest, *check = line.split(" ")
-        rest = re.sub(r"[ABHW](?=[{)+*])", lambda match: _CLASSES[match[0]], rest)
+        rest = re.sub(r"[ABHWZ](?=[{)+*])", lambda match: _CLASSES[match[0]], rest)
         for hint in hints.split(","):
             # No token begins amid letters, unless these are an escape such as `\n`.
             start = r"(?:(?<![^\W_])|(?<=\\[nrt]))" if hint[0].isalnum() else ""
@@ -147,7 +155,7 @@ def secrets(text: str) -> list[Found]:
     folded = text.lower()
     if len(folded) != len(text):  # `lower` makes two letters of some
         folded = text.translate(_SMALL)
-    found = list(_private_keys(text)) if "PRIVATE KEY" in text else []
+    found: list[Found] = []
     words = [word for word in text.split() if len(word) >= _LONG and not _TIME.fullmatch(word)]
     if words:
         long = " ".join(words)
@@ -212,28 +220,6 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
     "drawn": lambda value: _mixed(value) or len(_DRAWN.findall(value)) >= 4,
     "random": lambda value: _mixed(value) and not _stands_for(value),
 }  # fmt: skip
-_LABEL = r"(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-_BEGIN, _END = re.compile(rf"-----BEGIN {_LABEL}"), re.compile(rf"-----END {_LABEL}")
-_BETWEEN = (
-    r"""(?:[\s"'`+>#*|,]|\\{1,4}[nrt"]?|(?:Proc-Type|DEK-Info|Version|Comment):[^\n\\]{0,100})*+"""
-)
-# Of a key that was cut off: full lines, and a shorter last one if nothing else stands on it.
-_CUT = re.compile(
-    rf"{_BETWEEN}[A-Za-z0-9+/=]{{16,}}+(?:{_BETWEEN}[A-Za-z0-9+/]{{40,}}+=*+)*+"
-    rf"(?:{_BETWEEN}(?=[A-Za-z]*[0-9+/=])[A-Za-z0-9+/=]{{1,39}}+(?=[\s\"'\\….]|$))?"
-)
-
-
-def _private_keys(text: str) -> Iterator[Found]:
-    """Yield private keys in PEM armour, line ends as they are or escaped, and keys cut off."""
-    for begin in _BEGIN.finditer(text):
-        # The search ends at the next armour, so many beginnings without an end stay linear.
-        dashes = text.find("-----", begin.end())
-        end = _END.match(text, dashes) if dashes >= 0 else None
-        if end and not re.search("[A-Za-z0-9+/]{20}", text[begin.end() : dashes]):
-            continue  # somebody explains the form
-        if end := end or _CUT.match(text, begin.end()):
-            yield Found(begin.start(), end.end(), "private_key")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -327,6 +313,7 @@ def _value(match: re.Match[str]) -> tuple[str, int, int]:
     return value, begin, begin + len(value)
 
 
+@lru_cache(maxsize=1024)
 def says_secret(name: str) -> str:
     """Return the word of a name that says that its value is secret; empty where none does."""
     words = [word.lower() for word in _WORD.findall(name)]

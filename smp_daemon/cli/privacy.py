@@ -147,7 +147,7 @@ def purge(call: Call) -> None:
     call.finish(outcome, nothing="Nothing is due; smp restore --list shows what waits.")
 
 
-_KINDS = "user_names|project_names|file_paths|contacts|addresses|accounts|secrets"
+_KINDS = "user_names|project_names|file_paths|contacts|addresses|secrets"
 NAMING = (
     "--name NAME...  Somebody to be replaced; repeat it.",
     "--project NAME...  A project; repeat it.",
