@@ -280,7 +280,7 @@ class Memory(Place):
     def undelete_session(
         self, session_id: str, reason: str = "restored by hand", *, by: str = "user"
     ) -> None:
-        """Restore a deleted session to its place."""
+        """Restore a deleted session, active again."""
         from .change.move import undelete_session
 
         undelete_session(self, session_id, reason, by=by)

@@ -20,7 +20,7 @@ from .disk.rewrite import rewrite
 from .disk.scope import Scope
 from .disk.scopes import archived_scope, has_evicted
 from .disk.session_files import METADATA, artifact_file, parse_artifact, state_file
-from .disk.tree import sync, version_of
+from .disk.tree import version_of
 from .disk.usage import Size
 from .model import errors
 from .model.layout import GLOBAL, check_file_id
@@ -392,15 +392,6 @@ class Session(RecordFiles):
             since = None
         with self.scope.answering("measuring the session"):
             return self.scope.usage.measure(self.quota_bytes(), since, self._now())
-
-    def sync(self) -> None:
-        """Make the writes with `fsync="batch"` durable."""
-        with self.scope.answering("making everything durable"):
-            for kind in self.kinds:
-                path = self.scope.path(kind.file)
-                if self.scope.tree.exists(path):
-                    with self.scope.tree.opened(path) as descriptor:
-                        sync(descriptor)
 
     def quota_bytes(self) -> int:
         """Return the session's own limit where its metadata give one, else the client's."""

@@ -63,11 +63,6 @@ class Transaction(Writer):
         elif self.is_active:
             self.commit()
 
-    @property
-    def modifications(self) -> list[tuple[str, str]]:
-        """The file and the id of each memory that the commit writes; no id for a whole file."""
-        return [*self._changed, *((file, "") for file in self._whole)]
-
     def remove_drop(self, file: str, read: os.stat_result) -> None:
         """Remove a drop with this transaction, if it is still the file that was read."""
         self._drops.append({"file": file, "remove": journal.version_of(read)})

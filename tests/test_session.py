@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import yaml
@@ -169,15 +167,3 @@ def test_global_memory_is_written_and_read_the_same_way(memory: Memory) -> None:
     assert again.profile() == {"name": "Kim", "languages": ["en", "de"]}
     everywhere.update(pref.id, confidence="inferred")
     assert [record.data["confidence"] for record in again.records("preference")] == ["inferred"]
-
-
-def test_batched_fsync_is_made_durable_on_request(tmp_path: Path) -> None:
-    """With fsync="batch" a write does not wait for the disk; sync() does."""
-    memory = Memory(tmp_path / "sessions", fsync="batch")
-    session = memory.create_session(id="s")
-    session.record_decision("A", made_by="x")
-    with patch("os.fsync", wraps=os.fsync) as fsync:
-        session.record_decision("B", made_by="x")
-        assert fsync.call_count == 0
-        session.sync()
-        assert fsync.call_count > 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
 from ..disk.bundle import Bundle
-from ..disk.scopes import ARCHIVE, ARTIFACTS, EVICTED, STATES, files_of, is_of, kinds_of
+from ..disk.scopes import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of, kinds_of
 from ..disk.session_files import METADATA, parse_artifact
 from ..model.errors import SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_file_id, is_session_id
@@ -91,7 +91,7 @@ def holdings(
     for path in bundles_of(memory, session):
         if (place := place_of(path)) in places and place not in hidden:
             try:
-                yield from in_bundle(bundle.read(memory.tree, path), session, place)
+                yield from _in_bundle(bundle.read(memory.tree, path), session, place)
             except (SMPError, OSError) as error:
                 problems.append(f"{path} cannot be read: {error}")
 
@@ -151,11 +151,11 @@ def place_of(path: str) -> Place:
     return "undo" if name.startswith("undo-") else "deleted"
 
 
-def in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
+def _in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
     """Yield the memories in a bundle: of a packed session those in its files, else its items."""
     said, path = packed.manifest, packed.path
     facts = {name: getattr(said, name) for name in ("at", "by", "why", "until", "batch")}
-    if said.kind == "archive" or "was" in said.facts:
+    if path.endswith((f"/{ARCHIVE}", f"/{BACKUP}")):
         for file, content in packed.files():
             if holds_memories(file, ""):
                 for one in in_file(session, place, path, file, content):

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..disk import audit, bundle, rewrite
-from ..disk.bundle import Item, Manifest, is_inner_path, item_of
+from ..disk.bundle import Manifest, is_inner_path, item_of
 from ..disk.locks import NO_PATIENCE
 from ..disk.quarantine import quarantine_bytes
 from ..disk.scope import Scope
@@ -102,14 +102,13 @@ def delete_session(
         action = Action(session_id, "delete_session", (session_id,), head.why, size)
         if dry_run:
             return Outcome([action], dry_run=True)
-        head = replace(head, facts={"was": ACTIVE if is_active else ARCHIVED})
         with _noted(memory, "delete", session_id, by):
             if is_active:
                 _leave(memory, scope, target, head)
             else:
                 with temporaries(tree) as made:
                     files = dict(bundle.read(tree, packed).files())
-                    made.append(bundle.write(tree, *_packing(head, files)))
+                    made.append(_packed(tree, head, files))
                     steps = [{"bundle": target, "aside": made[0]}, unlink_step(tree, packed)]
                     happen(scope, steps, made)
     return Outcome([action])
@@ -124,7 +123,7 @@ def undelete_session(
     memory: Memory, session_id: str, reason: str = "restored", *, by: str = "user",
     dry_run: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Restore a deleted session to where it was: `active/` or the archive."""
+    """Restore a deleted session, active again."""
     action = Action(session_id, "undelete_session", (session_id,), harmless(reason))
     source = f"{DELETED}/{check_session_id(session_id)}/{BACKUP}"
     return _enter(memory, source, action, dry_run, by)
@@ -148,7 +147,7 @@ def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> None:
               *map(artifact_file, artifacts)]  # fmt: skip
     with scope.locked(locked, "packing the session"), temporaries(tree) as made:
         files = _contents(tree, scope.directory)
-        made.append(bundle.write(tree, *_packing(head, files)))
+        made.append(_packed(tree, head, files))
         slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
         steps = [{"bundle": target, "aside": made[0]}, _renaming(tree, scope.directory, slot)]
         # Bytes that this counts as packed are removed with the directory.
@@ -160,32 +159,26 @@ def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> None:
 
 
 def _enter(memory: Memory, source: str, action: Action, dry_run: bool, by: str = "smp") -> Outcome:
-    """Move a packed session out of its bundle: into `active/`, or back into the archive."""
+    """Move a packed session out of its bundle into `active/`."""
     memory.require()
     tree, scope = memory.tree, memory._scope(action.session)
-    archive = f"{ARCHIVED}/{scope.name}/{ARCHIVE}"
     with scope.undisturbed("bringing the session back"):
         if not tree.exists(source):
             said = f"There is no session {scope.name!r} in {source.partition('/')[0]}/."
             advice = "smp sessions --all lists those that there are."
             raise SessionNotFound(said, session_id=scope.name, advice=advice)
-        is_deleted = source.startswith(f"{DELETED}/")
-        for home in (scope.directory, *([archive] if is_deleted else [])):
-            _require_free(memory, home)
-        packed = bundle.read(tree, source)
-        files = dict(packed.files())
+        for home in (scope.directory, f"{ARCHIVED}/{scope.name}/{ARCHIVE}"):
+            if home != source:
+                _require_free(memory, home)
+        files = dict(bundle.read(tree, source).files())
         action = replace(action, bytes_freed=-sum(map(len, files.values())))
         if dry_run:
             return Outcome([action], dry_run=True)
+        is_deleted = source.startswith(f"{DELETED}/")
         noted = _noted(memory, "restore", scope.name, by) if is_deleted else nullcontext()
         with noted, temporaries(tree) as made:
-            if packed.manifest.facts.get("was") == ARCHIVED:
-                head = manifest_of(memory, "archive", scope.name, action.reason, by)
-                made.append(bundle.write(tree, *_packing(head, files)))
-                step: dict[str, Any] = {"bundle": archive, "aside": made[0]}
-            else:
-                made.append(memory._aside(_awake(memory, files, action.reason)))
-                step = _renaming(tree, made[0], scope.directory)
+            made.append(memory._aside(_awake(memory, files, action.reason)))
+            step = _renaming(tree, made[0], scope.directory)
             happen(scope, [step, unlink_step(tree, source)], made)
     return Outcome([action])
 
@@ -200,13 +193,12 @@ def _noted(memory: Memory, action: str, session_id: str, by: str) -> AbstractCon
     return audit.noted(memory.tree, action, clock=memory.options.clock, by=by, **facts)
 
 
-def _packing(
-    head: Manifest, files: Mapping[str, bytes]
-) -> tuple[Manifest, list[tuple[Item, bytes]]]:
-    """Return the manifest and the items of a packed session."""
-    facts = {**head.facts, **digest(head.session, files)} if head.kind == "archive" else head.facts
+def _packed(tree: Tree, head: Manifest, files: Mapping[str, bytes]) -> str:
+    """Make the bundle of a whole session aside, and return its name."""
+    if head.kind == "archive":
+        head = replace(head, facts=digest(head.session, files))
     pieces = [item_of(file, "", "file", raw, whole=True) for file, raw in files.items()]
-    return replace(head, facts=facts), pieces
+    return bundle.write(tree, head, pieces)
 
 
 def _contents(tree: Tree, directory: str) -> dict[str, bytes]:

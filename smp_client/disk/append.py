@@ -161,8 +161,7 @@ def _add(
             if not tries or os.fstat(descriptor).st_size == size:
                 try:
                     write_all(descriptor, content)
-                    if scope.options.fsync == "every_write":
-                        sync(descriptor)
+                    sync(descriptor)
                 except OSError as error:
                     _undo(descriptor, tail.size, content)
                     problem = f"Could not write {kind.file}: {error}."

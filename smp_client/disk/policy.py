@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ..model.errors import Invalid, InvalidQuery, UnsafePath
 from ..model.policies import CompactionPolicy, RetentionPolicy, Thresholds
@@ -32,13 +32,9 @@ DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
 
 
 class Options(NamedTuple):
-    """How a client behaves. Policies that are None are those of the daemon's configuration.
-
-    `fsync="batch"` makes single writes durable only with the next transaction or `sync()`.
-    """
+    """How a client behaves. Policies that are None are those of the daemon's configuration."""
 
     quota_bytes: int = DEFAULT_QUOTA_BYTES
-    fsync: Literal["every_write", "batch"] = "every_write"
     lock_timeout_s: float = 15.0
     clock: Callable[[], datetime] = now
     policy: Policy | None = None  # how memories decay

@@ -77,7 +77,7 @@ def test_indexes_are_in_no_bundle(memory: Memory, filled: Session) -> None:
 def test_deleted_and_back_a_session_is_what_it_was(
     memory: Memory, filled: Session, is_archived: bool
 ) -> None:
-    """In use, or in the archive, where it comes back to."""
+    """In use, or in the archive; restored, it is in use."""
     before = files(memory.root / "active/s1")
     if is_archived:
         memory.archive_session("s1")
@@ -89,9 +89,7 @@ def test_deleted_and_back_a_session_is_what_it_was(
         filled.record_decision("Too late", made_by="ada")
     memory.undelete_session("s1")
     assert memory.deleted_sessions() == []
-    assert memory.get("s1/DEC-001", count_access=False).text == "Use OAuth"
-    if is_archived:
-        memory.restore_session("s1")
+    assert memory.session("s1").get("DEC-001", count_access=False).text == "Use OAuth"
     assert files(memory.root / "active/s1") == before
 
 

@@ -20,7 +20,7 @@ OFTEN = {"lifecycle": {"check_every_s": 1}}
 
 def old_session(memory: Memory, name: str, age: timedelta) -> Session:
     """One that was made, and last used, so long ago, in a tree that a daemon knew before."""
-    then = Memory(memory.root, clock=lambda: now() - age, fsync="batch")
+    then = Memory(memory.root, clock=lambda: now() - age)
     session = then.create_session(id=name)
     session.record_decision("Use OAuth", made_by="architect")
     session.add_turn("user", "How do we sign in?")
@@ -186,7 +186,7 @@ def test_a_session_is_made_smaller_when_it_passes_its_share_while_it_is_written(
     memory: Memory, tmp_path: Path
 ) -> None:
     quota, text = 400_000, "Something new that must stay. " * 30
-    then = Memory(memory.root, clock=lambda: now() - 20 * DAY, fsync="batch")
+    then = Memory(memory.root, clock=lambda: now() - 20 * DAY)
     session = then.create_session(id="s", quota_bytes=quota)
     while session.size().total_bytes < 0.75 * quota:
         session.add_turn("user", "We talked about the weather and about lunch. " * 20)

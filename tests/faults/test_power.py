@@ -127,24 +127,3 @@ def test_the_harness_notices_writes_that_are_not_synced(tmp_path: Path) -> None:
     """Without fsync the same power failure loses what was acknowledged: every write that this test makes."""
     acknowledged, lost = cut_the_power(tmp_path, "without fsync", random.Random(0))
     assert len(lost) >= len(acknowledged) // 2
-
-
-@needs_mounts
-def test_writes_in_batches_are_durable_from_the_next_sync_on(tmp_path: Path) -> None:
-    """With `fsync="batch"` a power failure takes what was written since the last `sync()`, and nothing from before it."""
-    image = _disk_image(tmp_path)
-    with mounted(str(image), tmp_path / "disk", "ext4", _OPTIONS) as disk:
-        build(disk / "root")
-        os.sync()
-        session = open_memory(disk / "root", fsync="batch").session(SESSION)
-        kept = [session.record_finding(f"kept {number}", discovered_by="veritas").id for number in range(20)]
-        session.sync()
-        for number in range(20):
-            session.record_finding(f"lost {number}", discovered_by="veritas")
-        _shut_down(disk)
-    with mounted(str(image), tmp_path / "disk", "ext4", _OPTIONS) as disk:
-        session = open_memory(disk / "root").session(SESSION)
-        texts = [record.text for record in session.records("finding")]
-        assert [text for text in texts if text.startswith("kept")] == [f"kept {number}" for number in range(20)]
-        assert not [text for text in texts if text.startswith("lost")]
-        assert session.record_finding("next", discovered_by="veritas").id not in kept

@@ -50,14 +50,14 @@ OFTEN = {"lifecycle": {"check_every_s": 1}, "compaction": {"gentle_at_pct": 50, 
 
 def overdue(root: Path) -> Memory:
     """Sessions that should be archived, one that is too full, and a deletion whose deadline was waited for: all jobs are due."""
-    long_ago = Memory(root, clock=lambda: now() - timedelta(days=40), fsync="batch")
+    long_ago = Memory(root, clock=lambda: now() - timedelta(days=40))
     for number in range(4):
         session = long_ago.create_session(id=f"s{number}", user="u")
         session.record_decision(f"decided in s{number}", made_by="a")
         session.record_finding(f"found in s{number}", discovered_by="a", severity="low")
     session.delete("FIND-001", reason="asked for")
     # It is in use, so that it is made smaller and not archived.
-    full = Memory(root, clock=lambda: now() - timedelta(days=9), fsync="batch").create_session(id="full", quota_bytes=60_000)
+    full = Memory(root, clock=lambda: now() - timedelta(days=9)).create_session(id="full", quota_bytes=60_000)
     while full.size().utilization_pct < 60:
         full.add_turn("user", "We talked about the weather and about lunch. " * 20)
     memory = Memory(root)
