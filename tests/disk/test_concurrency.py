@@ -82,26 +82,17 @@ def test_a_child_forked_during_a_write_does_not_keep_the_lock(
 ) -> None:
     """A lock ends when its holder releases it, although the child still has its file open."""
     program = """
-import os, sys, threading
+import os, sys
 from smp_client import Memory
 from smp_client.disk.locks import NO_PATIENCE, lock
 memory = Memory(sys.argv[1])
-held, forked = threading.Event(), threading.Event()
-def hold():
-    with lock(memory.tree, "s1", "findings.yaml", NO_PATIENCE, "holding"):
-        held.set()
-        forked.wait()
-thread = threading.Thread(target=hold)
-thread.start()
-held.wait()
 read, write = os.pipe()
-child = os.fork()
-if not child:
-    os.close(write)
-    os.read(read, 1)
-    os._exit(0)
-forked.set()
-thread.join()
+with lock(memory.tree, "s1", "findings.yaml", NO_PATIENCE, "holding"):
+    child = os.fork()
+    if not child:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
 with lock(memory.tree, "s1", "findings.yaml", NO_PATIENCE, "writing"):
     pass
 os.close(write)

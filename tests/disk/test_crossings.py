@@ -1,5 +1,4 @@
-"""What happens when two things cross: a drop and its successor, a failing write and a shell, an
-intent and another session."""
+"""What happens when two things cross: a drop and its successor, a failing write and a shell."""
 
 from __future__ import annotations
 
@@ -7,19 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from smp_client import Memory, Session, StorageFailed
-from smp_client.disk import append, inboxes
+from smp_client import Session, StorageFailed
+from smp_client.disk import append
 from smp_client.model.record import DECISION
-from smp_daemon.ingest import inbox
 
 
 def path_of(session: Session, file: str) -> Path:
     return Path(session.scope.tree.root, session.scope.directory, file)
-
-
-def take_all(session: Session) -> list[str]:
-    names = inboxes.waiting(session.scope.tree, session.scope.directory)
-    return [drop.outcome for drop in inbox.take_in(session, names)]
 
 
 def test_a_drop_that_came_under_the_same_name_is_another_drop(session: Session) -> None:
@@ -52,18 +45,3 @@ def test_taking_back_a_failed_write_leaves_what_somebody_else_wrote(
         with pytest.raises(StorageFailed):
             session.record_decision("ours", made_by="a")
     assert [record.text for record in session.records("decision")] == ["before", "theirs"]
-
-
-def test_a_damaged_intent_is_set_aside_and_the_session_goes_on(
-    memory: Memory, session: Session
-) -> None:
-    (memory.root / ".smp/journal" / "s1+x.json").write_bytes(b'{"steps": []}\n12345')
-    session.record_decision("goes on", made_by="a")
-    assert session.get("DEC-001").text == "goes on"
-    assert list((memory.root / ".smp/journal").iterdir()) == []
-    (aside,) = (memory.root / "quarantine/s1").glob("*.bytes")
-    assert aside.read_bytes().endswith(b"12345")
-
-
-def _fail(*_: object) -> None:
-    raise OSError(28, "No space left on device")

@@ -167,17 +167,6 @@ def test_a_lock_file_that_lost_its_name_is_not_trusted(
         assert os.fstat(held.descriptor).st_ino == path.stat().st_ino
 
 
-def test_a_lock_file_full_of_rubbish_does_no_harm(session: Session, memory: Memory) -> None:
-    """The content of a lock file is never needed: any bytes lead to the same numbers."""
-    path = memory.root / ".smp/locks/s1/findings.yaml.lock"
-    session.record_finding("x", discovered_by="a")
-    contents = [b"", b"{", b"[]", b'{"last": "5"}', b"\xff\x00", b'{"holder": "me"}',
-                b"x" * 70_000]  # fmt: skip
-    for number, rubbish in enumerate(contents):
-        path.write_bytes(rubbish)
-        assert session.record_finding("x", discovered_by="a").id == f"FIND-{number + 2:03d}"
-
-
 INTERRUPTED = """
 import fcntl, os, sys
 from smp_client.disk import tree
@@ -201,6 +190,3 @@ def test_asking_who_has_a_file_open_survives_being_interrupted(tmp_path: Path) -
     program = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "file")]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "in the way\nTrue\n"), done.stderr
-
-
-# Has the file to itself until somebody wants to open it.

@@ -88,10 +88,8 @@ def in_transaction(session: Session) -> None:
 
 WRITES: dict[str, Callable[[Session], object]] = {
     "add_turn": lambda s: s.add_turn("user", BIG),
-    "record_decision": lambda s: s.record_decision(BIG, made_by="a"),
     "relate": lambda s: s.relate("DEC-001", "FIND-001", "resolves", why=BIG),
     "update": lambda s: s.update("DEC-001", rationale=BIG),
-    "save_artifact, new": lambda s: s.save_artifact("report-2", BIG),
     "save_artifact, again": lambda s: s.save_artifact("report-1", BIG),
     "save_agent_state, again": lambda s: s.save_agent_state("veritas", {"notes": BIG}),
     "update_metadata": lambda s: s.update_metadata(context={"notes": BIG}),

@@ -109,17 +109,6 @@ def test_shell_loops_lose_nothing_to_rewrites(
     assert quarantined(memory) == b""
 
 
-def test_an_append_between_reading_and_replacing_arrives(
-    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A record appended with `>>` between our reading and our replacing is there."""
-    session.record_finding("pinned", discovered_by="a")
-    with at_the_exchange(monkeypatch, before=lambda: append_late(memory, 1)):
-        session.pin("FIND-001")
-    assert texts(session) == ["pinned", "written late 1"]
-    assert session.get("FIND-001").pinned
-
-
 def append_late(memory: Memory, number: int) -> None:
     with findings_file(memory).open("ab") as file:
         file.write(RECORD % (number, number))

@@ -202,7 +202,6 @@ EVERYTHING: list[Callable[[Memory], object]] = [
     lambda memory: memory.session("old").repair(),
     lambda memory: memory.session("old").bring_back(),
     lambda memory: lifecycle(memory),
-    lambda memory: memory.privacy.delete("old", ["REL-001"], reason="r"),
     lambda memory: memory.privacy.purge_now("old", ["LEARN-001"]),
     answers,
 ]

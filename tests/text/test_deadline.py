@@ -8,6 +8,7 @@ import pytest
 from derived_rows import contents
 
 from smp_client import Memory
+from smp_client.index import take_in as indexing
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
 from smp_client.model.deadline import interruptible
@@ -58,8 +59,6 @@ def test_a_file_that_takes_too_long_costs_only_itself(
 
 
 def index_problems(memory: Memory) -> list[str]:
-    from smp_client.index.database import Index
-
     index = Index.open_to_read(memory.root / ".smp/index.db")
     try:
         return [state.problem for state in index.files().values() if state.problem]
@@ -70,14 +69,10 @@ def index_problems(memory: Memory) -> list[str]:
 def test_an_error_that_nobody_thought_of_costs_one_file(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of what was taken in of it is taken back, and check names it.
-
-    Seen to fail before: the question, and the daemon, ended with the error."""
+    """Half of what was taken in of it is taken back, and check names it."""
     session = memory.create_session(id="s1")
     session.record_decision("Use OAuth", made_by="a")
     session.record_finding("OAuth is slow", discovered_by="a", severity="low")
-    from smp_client.index import take_in as indexing
-
     real = indexing._entry_of
 
     def broken(kind: Kind, *more: Any) -> Any:

@@ -47,11 +47,6 @@ def conversation(session: Session) -> Path:
     return session.scope.tree.root / session.scope.directory / "conversation.md"
 
 
-def quarantined(session: Session) -> list[bytes]:
-    kept = sorted((session.scope.tree.root / "quarantine").rglob("*.bytes"))
-    return [path.read_bytes() for path in kept]
-
-
 @given(st.lists(turns_of_ours, max_size=3))
 @example(
     [{"speaker": "a", "content": "\\## Turn 1\n\\\\---\n---\n\\<!-- smp -->", "decay": UNREAD}]

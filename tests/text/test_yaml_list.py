@@ -167,22 +167,6 @@ def test_every_style_is_read_and_a_plain_one_has_spans(style: str) -> None:
 
 
 @styles
-def test_a_removal_leaves_the_other_bytes_and_notes_the_number(style: str) -> None:
-    """The number is never given again, and doing it twice changes nothing."""
-    before, was = CONTENTS[style], parse(CONTENTS[style], "decisions")
-    edits = [Edit("DEC-001", hash_of(ONE), None)]
-    after = edited(DECISION, before, edits, 2).content
-    found = parse(after, "decisions")
-    assert [record.value for record in found.records] == [TWO]
-    assert (found.bad, FORM.highest(found, after)) == ([], 2)
-    if was.plain:
-        first, second = was.records
-        kept = before[: first.start] + before[second.start :]
-        assert after.replace(b"last_id: 2\n", b"") == kept
-    assert edited(DECISION, after, edits, 2) == (after, [])
-
-
-@styles
 def test_an_append_keeps_every_byte_or_renders_the_file_plain(style: str, session: Session) -> None:
     """The bytes of a file that is not plain are in quarantine, whole."""
     path, is_odd = write(session, before := CONTENTS[style]), style.startswith(ODD)
