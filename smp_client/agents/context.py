@@ -18,9 +18,9 @@ from typing import Any
 from ..ask.argument import require_text, shown
 from ..ask.asker import Asker
 from ..ask.engine import find, of_keys, similar, where
-from ..ask.likeness import Said, likeness, said
 from ..ask.options import NEWEST, Answer, QueryOptions, Wanted, one_of
 from ..ask.priorities import View
+from ..ask.text import Said, likeness, said
 from ..disk import access
 from ..disk.scopes import archived_scope, session_of
 from ..index.sql import Sql

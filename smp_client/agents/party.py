@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..ask.likeness import likeness, said
+from ..ask.text import likeness, said
 from ..disk.locks import lock
 from ..model.errors import Invalid, MemoryNotFound
 from ..model.priority import is_resolved

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..index.database import owner_word
 from ..index.sql import Sql
-from .text import WORD_CAP, Term, is_stop, quoted, tokens
+from .text import STOP_WORDS, WORD_CAP, Term, quoted, tokens
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -65,7 +65,8 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
     counts = _counts(connection, [term.match for term in terms])
     for count, term in zip(counts, terms, strict=True):
         if not count and text and term.is_word and len(others) < _TRIES:
-            for match in (_begun(term.word), _close(connection, term.word)):
+            begun = f"{quoted(term.word)} *" if len(term.word) >= _BEGINNING else ""
+            for match in (begun, _close(connection, term.word)):
                 if match and not count and _counts(connection, [owned(view, match)])[0]:
                     (count,) = _counts(connection, [match])
                     term = term._replace(match=match)
@@ -76,7 +77,10 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
             missing += 1
     if not found:
         return Words("", 1.0)
-    weights = {term: _weight(everything, count) for count, term in found}
+    weights = {  # as FTS5 weighs a word that so many memories have
+        term: max(math.log((everything - count + 0.5) / (count + 0.5)), _LEAST)
+        for count, term in found
+    }
     rarest = max(weights.values())
     whole = sum(weight for term, weight in weights.items() if not term.is_extra)
     match, is_doubled = _expression(found, part / (everything or 1))
@@ -201,11 +205,6 @@ def _counts(connection: Connection, matches: Sequence[str]) -> list[int]:
     return [count for (count,) in rows]
 
 
-def _weight(everything: int, count: int) -> float:
-    """Return the weight that FTS5 gives to a word that so many memories have."""
-    return max(math.log((everything - count + 0.5) / (count + 0.5)), _LEAST)
-
-
 # Words written otherwise. The index has stems (`authent` of authentication).
 
 
@@ -215,12 +214,12 @@ def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list
     for word in (term.word for term in terms if term.is_word):
         if _CLOSE_FROM <= len(word) <= _SPLIT_CAP and word.isalpha():
             # The first says something: `often` is not "of ten".
-            cuts = [cut for cut in range(1, len(word) - 1) if not is_stop(word[:cut])]
+            cuts = [cut for cut in range(1, len(word) - 1) if word[:cut] not in STOP_WORDS]
             match = " OR ".join(f'"{word[:cut]} {word[cut:]}"' for cut in cuts)
             matches[match] = match
     for first, second in itertools.pairwise(tokens(text)[:WORD_CAP]):
         # "a part" is not apart; and two words that say nothing, such as "in to", are none as one.
-        if not is_stop(first) or (len(first) > 1 and not is_stop(second)):
+        if first not in STOP_WORDS or (len(first) > 1 and second not in STOP_WORDS):
             one = quoted(first + second)
             matches[one] = f"{one} OR {quoted(f'{first} {second}')}"
     # Hardly ever is there any: one look at all of them.
@@ -228,11 +227,6 @@ def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list
         return []
     counted = zip(_counts(connection, list(matches)), matches.items(), strict=True)
     return [Term(one, match, is_extra=True) for count, (one, match) in counted if count]
-
-
-def _begun(word: str) -> str:
-    """Return a match for longer words that begin with the word; empty for a short one."""
-    return f"{quoted(word)} *" if len(word) >= _BEGINNING else ""
 
 
 def _close(connection: Connection, word: str) -> str:

@@ -101,8 +101,13 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
     texts = {name: listed(name, given(name), problems) for name in names}
     conditions: list[Sql] = []
     if given("types") is not None:
-        types = [type_named(name, problems) for name in texts["types"]]
-        conditions.append(of_types(types))
+        types = [TYPE_NAMES.get(name, name) for name in texts["types"]]
+        problems += [
+            f"type {shown(name)} must be one of {', '.join(TYPES)}"
+            for name in types
+            if name not in TYPES
+        ]
+        conditions.append(one_of("m.type", [name_of(name) for name in types]))
     if given("agents") is not None:
         conditions.append(one_of("m.actor", texts["agents"]))
     if given("confidence") is not None:
@@ -137,18 +142,6 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
         given("min_relevance"), _SORTS[sort], None if limit is None else min(limit, COUNT_CAP),
         min(offset, COUNT_CAP), bool(given("explain")), bool(given("count_access")),
     )  # fmt: skip
-
-
-def of_types(types: Sequence[str]) -> Sql:
-    """Return the condition that a memory is of one of these types."""
-    return one_of("m.type", [name_of(name) for name in types])
-
-
-def type_named(name: Any, problems: list[str]) -> str:
-    found = TYPE_NAMES.get(name, name)
-    if found not in TYPES:
-        problems.append(f"type {shown(name)} must be one of {', '.join(TYPES)}")
-    return str(found)
 
 
 def one_of(expression: str, values: Sequence[str]) -> Sql:

@@ -1,4 +1,5 @@
-"""A text that a person or an agent typed, as a question to the full-text table `words`.
+"""A text that a person or an agent typed, as a question to the full-text table `words`; and how
+alike two short texts are.
 
     plain words      any of them, the rare ones counting most; stop words only if there is no other
     "a phrase"       required, as is +word; -word and -"a phrase" exclude
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -108,10 +110,6 @@ def quoted(text: str) -> str:
     return f'"{_UNSAYABLE.sub(" ", text)}"'
 
 
-def is_stop(word: str) -> bool:
-    return word in STOP_WORDS
-
-
 def _core(chunk: str) -> str:
     """Return the part of a chunk from its first word to its last, without an 's at its end."""
     found = list(TOKEN.finditer(chunk))
@@ -158,3 +156,46 @@ def _row(text: str) -> str:
     """Return a phrase, from its first word to its last as it stands."""
     spans = [match.span() for match in itertools.islice(TOKEN.finditer(text), PHRASE_CAP)]
     return quoted(text[spans[0][0] : spans[-1][1]]) if spans else ""
+
+
+# Likeness. In doubt two texts are not alike: one entry must not hide another matter.
+
+_ENDING = re.compile(r"(?:ies|ing|ed|es|s|e)$")
+_STEM = 6
+_PUNCTUATION = ".,;:!?…\"'`´‘’“”„«»()[]{}–—-"
+_DENIAL = re.compile(
+    r"\b(?:no|not|never|none|without|missing|lacks?|lacking|absent|undefined|unspecified|cannot)\b"
+    r"|n['’]t\b"
+)
+
+
+class Said(NamedTuple):
+    """The features of a text that are compared."""
+
+    plain: str  # in lower case, with single blanks and no punctuation around its words
+    exact: frozenset[str]  # words with a digit, which name one thing and no other
+    denies: bool
+    stems: frozenset[str]
+
+
+@lru_cache(1024)  # each text of a page is compared with each
+def said(text: str) -> Said:
+    bare = (word.strip(_PUNCTUATION) for word in text.lower().split())
+    found = words(text)
+    exact = {word for word in found if any(character.isdigit() for character in word)}
+    stems = {(_ENDING.sub("", word) if len(word) > 4 else word)[:_STEM] for word in found}
+    denies = bool(_DENIAL.search(text.lower()))
+    return Said(" ".join(filter(None, bare)), frozenset(exact), denies, frozenset(stems))
+
+
+def likeness(one: Said, other: Said) -> float:
+    """Return the share of content words, without their endings, that two texts have in common.
+
+    Texts that differ in a number, or in whether they deny something, have nothing in common.
+    """
+    if one.plain == other.plain:
+        return 1.0
+    stems = len(one.stems & other.stems)
+    if not stems or one.exact != other.exact or one.denies != other.denies:
+        return 0.0
+    return 2 * stems / (len(one.stems) + len(other.stems))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from smp_client import Invalid, MemoryNotFound, Record, Session
-from smp_client.ask.likeness import likeness
-from smp_client.ask.likeness import said as said_in
+from smp_client.ask.text import likeness
+from smp_client.ask.text import said as said_in
 from smp_client.model.record import FINDING, GLOBAL_KINDS, SESSION_KINDS
 from smp_client.redaction.redact import FIELD, Redaction
 from smp_client.text.contents import check_tags

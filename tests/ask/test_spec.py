@@ -189,7 +189,6 @@ def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
         ({"include_related": "yes"}, "include_related must be true or false"),
         ({"filters": {"field": 1}}, "filters must be a list"),
         ({"filters": [{}] * 101}, "at most 100"),
-        ({"filters": [{"feild": "id"}]}, "filters[0] has no key 'feild'"),
         (a_filter("id", "equals"), "filters[0].value is missing"),
         (a_filter("id", "equals", ["x"]), "one value, not a list"),
         (a_filter("id", "in", "x"), "must be a list"),
@@ -198,9 +197,7 @@ def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
         (a_filter("a", "equals", {}), "must be a text, a number or a truth"),
         (a_filter("timestamp", "equals", "soon"), "is not an ISO time"),
         ({"sort": [{"field": "id", "direction": "up"}]}, "sort[0].direction must be asc or desc"),
-        ({"sort": [{"direction": "asc"}]}, "sort[0].field must be names"),
         ({"aggregations": [{"function": "sum"}]}, "aggregations[0].function must be count"),
-        ({"aggregations": [{"function": "count", "name": 5}]}, "name must be a text"),
         ({"limit": -(10**10_000)}, "too large to show"),
     ],
 )
@@ -215,9 +212,8 @@ def test_options_narrow_a_specification_down(asked: Session, tmp_path: Path) -> 
     assert len(asked.query({"limit": 5}, offset=2, tags=["security"])) == 1
     strong = {one.id for one in asked.query({}, min_priority=0.5)}
     assert strong == {one.id for one in asked.search(min_priority=0.5, limit=None)} < ids(asked)
-    for option in ({"sort": "oldest"}, {"min_relevance": 0.5}, {"explain": True}):
-        with pytest.raises(InvalidQuery, match="has no score"):
-            asked.query({}, **option)  # type: ignore[arg-type]
+    with pytest.raises(InvalidQuery, match="has no score"):
+        asked.query({}, min_relevance=0.5)
 
 
 scalars = (

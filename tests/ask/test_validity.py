@@ -115,19 +115,6 @@ def test_what_a_record_says_of_itself(memory: Memory, asked: Callable[[], Memory
     }  # fmt: skip
 
 
-def test_a_relationship_resolves_a_finding_and_nothing_else(memory: Memory, asked: Callable[[], Memory]) -> None:
-    old, new = memory.create_session(id="old"), memory.create_session(id="new")
-    old.record_finding("Passwords are logged", discovered_by="ada", severity="critical")
-    old.record_decision("Whether to log is open", made_by="ada", status="open")
-    new.record_decision("Log no bodies", made_by="ada")
-    related(new, "DEC-001", "old/FIND-001", "resolves")
-    related(new, "DEC-001", "old/DEC-001", "Resolves")
-    answering = asked().session("old")
-    assert answering.get("FIND-001").marks == ("resolved by new/DEC-001",)
-    assert answering.get("DEC-001").holds
-    assert answering.summary().open_findings == []
-
-
 def test_the_latest_explicit_preference_of_a_topic_holds(memory: Memory, asked: Callable[[], Memory]) -> None:
     one, two, other = (memory.create_session(id=name, project=project) for name, project in
                        (("one", "Web Shop"), ("two", "web-shop"), ("other", "Blog")))  # fmt: skip
@@ -191,12 +178,15 @@ def test_supersede_writes_into_the_session_of_the_new_memory(writing: Any, memor
 def test_resolves_closes_the_finding_and_names_the_decision(writing: Any, memory: Memory) -> None:
     writing.relate("DEC-001", "FIND-001", "resolves")
     writing.relate("new/DEC-001", "old/FIND-001", "resolves")
+    writing.relate("DEC-001", "old/DEC-001", "Resolves")
     done(writing)
     own, other = (memory.session(name).get("FIND-001") for name in ("new", "old"))
     resolution = own.data["resolution"]
     assert (resolution["status"], resolution["resolved_by"], resolution["action_taken"]) == ("resolved", "ada", "DEC-001")
     assert (own.marks, other.marks) == (("resolved by DEC-001",), ("resolved by new/DEC-001",))
     assert other.data["resolution"] == {"status": "open"}
+    assert memory.summary().open_findings == []
+    assert memory.session("old").get("DEC-001").holds  # only a finding is resolved
 
 
 @pytest.mark.parametrize(

@@ -98,17 +98,13 @@ HEAD = b"version: 1\nfindings:\n"
     ("before", "added"),
     [
         (HEAD + b"  - id: A\n    finding: |\n      text\n", b"      # still the text\n"),
-        (HEAD + b"  - id: A\n    finding: |+\n      text\n", b"\n\n  - id: B\n"),
         (HEAD + b"  - id: A\n", b"    finding: late\n"),
         (HEAD + b"  - id: A\n", b"other: key\n"),
         (HEAD, b"    - id: A\n"),
-        (HEAD, b"- id: A\n"),
-        (b"- id: A\n", b"- id: B\n"),
         (b"findings: []\n", b"version: 1\n"),
         (HEAD + b"  - id: A\n", b"  - id: B # smp\n    finding: torn\n"),
         (HEAD + b"  - id: A", b"BC\n  - id: D\n"),
         (HEAD + b"  - id: A\n", b"  - id: 'B\n  - id: C' # smp\n"),
-        (HEAD + b"  - id: A\n", b"...\n"),
     ],
 )
 def test_not_all_growth_is_by_records(
@@ -238,8 +234,7 @@ def test_a_batch_that_fails_leaves_nothing(memory: Memory, session: Session, ind
         refresh(memory, index, "s1", "decisions.yaml")
         raise ZeroDivisionError
     assert (contents(index), index.generation) == (before, generation)
-    with index.batch():
-        pass
-    assert index.generation == generation
+    refresh_all(memory, index)
+    assert index.generation == generation + 1
     refresh_all(memory, index)
     assert index.generation == generation + 1

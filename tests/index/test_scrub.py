@@ -123,21 +123,14 @@ def test_a_reader_holds_up_the_daemon_which_tries_again_by_itself(
         assert elsewhere(memory) == []
 
 
-@pytest.mark.parametrize("next_one", ["purge", "tidying"])
-def test_without_a_daemon_the_next_one_tries_again(
-    memory: Memory, session: Session, next_one: str
-) -> None:
-    for text in (f"the {SECRET}", "another"):
-        session.record_finding(text, discovered_by="a")
+def test_without_a_daemon_the_next_one_tries_again(memory: Memory, session: Session) -> None:
+    session.record_finding(f"the {SECRET}", discovered_by="a")
     bring_up_to_date(memory)
     impatient = Memory(memory.root, lock_timeout_s=IMPATIENT_S)
     with reading(memory):
         assert impatient.privacy.purge_now("s1", ["FIND-001"]).problems
         assert elsewhere(memory)
-    if next_one == "purge":
-        memory.privacy.purge_now("s1", ["FIND-002"])
-    else:
-        assert tidy(memory).problems == []
+    assert tidy(memory).problems == []
     assert elsewhere(memory) == []
     assert asked_for(memory) == []
     impatient.close()
