@@ -55,7 +55,7 @@ def main() -> None:
 
 def build(root: Path) -> Memory:
     """Return a tree with the whole project in it."""
-    memory = Memory(root, clock=lambda: ASKED_AT, count_access=False, fsync="batch")
+    memory = Memory(root, clock=lambda: ASKED_AT, count_access=False)
     for file in sorted(DATA.glob("[0-9]*.yaml")):
         told = yaml.safe_load(file.read_text(encoding="utf-8"))
         session = memory.create_session(id=told["session"], project="skerry", topic=told["topic"])

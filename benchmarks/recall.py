@@ -170,7 +170,7 @@ def with_vectors(memory: Memory) -> None:
 
 
 def by_smp(sample: Sample, root: Path, meaning: bool) -> Callable[[str], list[int]]:
-    memory = Memory(root, clock=lambda: NOW, count_access=False, fsync="batch")
+    memory = Memory(root, clock=lambda: NOW, count_access=False)
     session = memory.create_session(id="s", quota_bytes=1 << 30)
     ids: dict[str, int] = {}
     every = (NOW - BEGIN) / (len(sample.documents) + 1)

@@ -54,21 +54,6 @@ def record_in_large(bench: Bench) -> Iterator[Row]:
         yield Row(f"{name}, durable", megabyte_label(megabytes), "the same at 0 MB", *times, Target(ratio=1.2))
 
 
-@benchmark("record without fsync")
-def record_unsynced(bench: Bench) -> Iterator[Row]:
-    """What our own work costs, without the disk's."""
-    for kind, name in NAMES:
-        session = filled_session(bench.directory, kind, 0, fsync="batch")
-        append = partial(_append_unsynced, bare_file(bench.directory, b""), rendered(kind, 1))
-        yield Row(f"{name}, fsync='batch'", "0 MB", "append", *bench.compare(partial(add, session, kind), append, rounds=1000))
-
-
-def _append_unsynced(path: Path, added: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-    os.write(descriptor, added)
-    os.close(descriptor)
-
-
 @benchmark("redact what is clean")
 def redact_clean(bench: Bench) -> Iterator[Row]:
     """What every write pays for the search for secrets; mostly there is none."""
@@ -80,30 +65,20 @@ def redact_clean(bench: Bench) -> Iterator[Row]:
 
 @benchmark("record 100 at once")
 def record_batch(bench: Bench) -> Iterator[Row]:
-    for name, write, fsync in (
-        ("100 decisions in a transaction", _add_in_transaction, "every_write"),
-        ("100 decisions, then sync()", _add_and_sync, "batch"),
-    ):
-        for megabytes in bench.megabytes(0, 1, 10):
-            held = count_in(DECISION, megabytes)
-            session = filled_session(bench.directory, DECISION, held, fsync=fsync)
-            bare = bare_file(bench.directory, file_of(session, DECISION).read_bytes())
-            added = b"".join(rendered(DECISION, held + number) for number in range(BATCH))
-            ours, other = bench.compare(partial(write, session), partial(append_bare, bare, added), rounds=30)
-            each = f"{ours.median_s / BATCH * 1e6:.0f} µs for each"
-            yield Row(name, megabyte_label(megabytes), "one append + fsync", ours, other, note=each)
+    for megabytes in bench.megabytes(0, 1, 10):
+        held = count_in(DECISION, megabytes)
+        session = filled_session(bench.directory, DECISION, held)
+        bare = bare_file(bench.directory, file_of(session, DECISION).read_bytes())
+        added = b"".join(rendered(DECISION, held + number) for number in range(BATCH))
+        ours, other = bench.compare(partial(_add_in_transaction, session), partial(append_bare, bare, added), rounds=30)
+        each = f"{ours.median_s / BATCH * 1e6:.0f} µs for each"
+        yield Row("100 decisions in a transaction", megabyte_label(megabytes), "one append + fsync", ours, other, note=each)
 
 
 def _add_in_transaction(session: Session) -> None:
     with session.transaction() as transaction:
         for _ in range(BATCH):
             transaction.record_decision(**DECIDED)
-
-
-def _add_and_sync(session: Session) -> None:
-    for _ in range(BATCH):
-        session.record_decision(**DECIDED)
-    session.sync()
 
 
 @benchmark("update one record")
