@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .ask import questions
@@ -37,7 +38,7 @@ from .model.record import (
     split_name,
     state_history,
 )
-from .model.times import parse_time, render_time
+from .model.times import render_time, time_of
 from .redaction.redact import FIELD, with_counts
 from .text.contents import new_fields, plain_parts
 from .text.document import Bad
@@ -386,10 +387,9 @@ class Session(RecordFiles):
     def size(self) -> Size:
         """Return the size of the session and of its files, and in how many days it will be full."""
         self.scope.require()
-        try:
-            since = parse_time(str(self.metadata().get("created_at")))
-        except (ValueError, errors.CorruptionDetected):
-            since = None
+        since = None
+        with suppress(errors.CorruptionDetected):
+            since = time_of(self.metadata().get("created_at"))
         with self.scope.answering("measuring the session"):
             return self.scope.usage.measure(self.quota_bytes(), since, self._now())
 
