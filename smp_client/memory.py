@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .model.outcome import Outcome
     from .session import GlobalMemory, Session
 
-_PLACES = (layout.ACTIVE, layout.ARCHIVED, layout.DELETED)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -141,20 +140,20 @@ class Memory(Place):
             context={**about, "tags": tags, **context}, redaction=redaction,
         )  # fmt: skip
         self.create()
+        for place in (layout.ACTIVE, layout.ARCHIVED, layout.DELETED):
+            if self.tree.exists(f"{place}/{session_id}"):
+                raise _taken(session_id)
         self._lay_out(session_id, files)
         return self._session(session_id)
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Build the directory aside and move it into its place in one step."""
-        home, *away = (f"{place}/{session_id}" for place in _PLACES)
+        home = f"{layout.ACTIVE}/{session_id}"
         try:
-            if any(map(self.tree.exists, away)):
-                raise FileExistsError
             self.tree.rename_new(self._aside(files), home)
             self.tree.sync_parent(home)
         except FileExistsError as error:
-            said = f"There is a session {session_id!r} already, in use, archived or deleted."
-            raise errors.Conflict(said, advice="Choose another id.") from error
+            raise _taken(session_id) from error
         except OSError as error:
             said = f"Could not make session {session_id!r}: {error}."
             raise errors.StorageFailed(said) from error
@@ -343,3 +342,8 @@ class Memory(Place):
         if self._fresh is None:
             self._fresh = Fresh(self, self._scope)
         return Asker(self._fresh, scopes, self._scope, self.options)
+
+
+def _taken(session_id: str) -> errors.Conflict:
+    said = f"There is a session {session_id!r} already, in use, archived or deleted."
+    return errors.Conflict(said, advice="Choose another id.")
