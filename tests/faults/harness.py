@@ -168,22 +168,19 @@ class Aftermath:
         without_it = self._states[outcome.acknowledged]
         with_it = self._states[min(outcome.acknowledged + 1, len(self._states) - 1)]
         allowed = {None: [without_it, with_it], False: [without_it], True: [with_it]}[settled]
-        found: list[str] = []
         try:
-            found.extend(self._problems(root, allowed, write_first=write_first))
+            return list(self._problems(root, allowed, write_first=write_first))
         except (SMPError, OSError) as error:
-            found.append(f"{type(error).__name__}: {error}")
-        return found
+            return [f"{type(error).__name__}: {error}"]
 
     def _problems(self, root: Path, allowed: list[dict[str, Any]], *, write_first: bool) -> Iterator[str]:
         memory = programs.open_memory(root)
+        known: list[str] = []
         if not write_first:
             found = state(memory)
             if found not in allowed:
                 yield f"the next reader sees neither the old state nor the new: {_differences(found, allowed)}"
             known = list(_ids(found))
-        else:
-            known = []
         session = memory.session(programs.SESSION)
         new = [session.record_finding("afterwards", discovered_by="veritas").id]
         new += [session.record_decision("afterwards", made_by="architect").id]
@@ -241,6 +238,15 @@ def _differences(found: dict[str, Any], allowed: list[dict[str, Any]]) -> str:
         )
         for other in allowed
     )  # fmt: skip
+
+
+def outside_of_smp(root: Path) -> dict[str, bytes]:
+    """Return every file but those that the daemon keeps for itself, without the metadata that it keeps true."""
+    kept_true = rb"\n  (storage|participants|last_accessed):.*(\n    .*)*"
+    return {
+        str(path.relative_to(root)): re.sub(kept_true, b"", path.read_bytes())
+        for path in sorted(root.rglob("*")) if path.is_file() and ".smp" not in path.parts and path.parent.name != "indexes"
+    }  # fmt: skip
 
 
 def left_behind(root: Path) -> list[str]:

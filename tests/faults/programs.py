@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ import smp_client.passes.purge
 import smp_client.session
 import smp_client.transaction
 from smp_client import Memory, SMPError, StorageFailed
-from smp_client.disk.tree import write_all
 
 SESSION = "first"
 COMMENT = b"# written by hand, and to be kept\n"
@@ -226,30 +225,6 @@ def _without_journal() -> None:
     smp_client.disk.journal.forget = lambda *_: None  # type: ignore[assignment]
 
 
-def _in_place() -> None:
-    """Rewrites that truncate the file and write it again."""
-
-    def rewrite(scope: Any, file: str, transform: Callable[[bytes], bytes]) -> bytes:
-        after = transform(scope.tree.read(scope.path(file)))
-        with scope.tree.opened(scope.path(file), os.O_WRONLY | os.O_TRUNC) as descriptor:
-            write_all(descriptor, after)
-            os.fsync(descriptor)
-        return after
-
-    smp_client.session.rewrite = smp_client.disk.journal.rewrite = smp_client.disk.append.rewrite = rewrite  # type: ignore[attr-defined]
-
-
-def _session_in_place() -> None:
-    """Sessions whose files are made one by one in their final directory."""
-
-    def lay_out(memory: Memory, session_id: str, files: Mapping[str, bytes]) -> None:
-        memory.tree.make_directory(f"active/{session_id}")
-        for name, content in files.items():
-            memory.tree.create(f"active/{session_id}/{name}", content)
-
-    Memory._lay_out = lay_out  # type: ignore[method-assign]
-
-
 def _without_fsync() -> None:
     """fsync that answers at once."""
     os.fsync = lambda descriptor: None  # type: ignore[assignment]
@@ -268,20 +243,12 @@ def _deaf_to_fsync() -> None:
     os.fsync = careless  # type: ignore[assignment]
 
 
-def _without_undo() -> None:
-    """Appends that leave what they wrote when they fail."""
-    smp_client.disk.append._undo = lambda descriptor, size, content: None  # type: ignore[assignment]
-
-
 VARIANTS: dict[str, Callable[[], None]] = {
     "sound": lambda: None,
     "early acknowledgement": lambda: None,  # see perform
     "without journal": _without_journal,
-    "in place": _in_place,
-    "session in place": _session_in_place,
     "without fsync": _without_fsync,
     "deaf to fsync": _deaf_to_fsync,
-    "without undo": _without_undo,
 }
 
 

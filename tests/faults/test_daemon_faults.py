@@ -1,31 +1,18 @@
-"""The daemon on a bad day: killed, without space, disk or watches, under a burst, for a long time, and told to stop."""
+"""The daemon on a bad day: without space, disk or watches, under a burst, and for a long time."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from harness import CHANGING, Call, filled, mounted, needs_strace
-
-from smp_client import Memory
-from smp_client.model.layout import INDEX_FILE, STATUS_FILE
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 from daemons import (
-    PATIENCE_S,
     SMP,
     Daemon,
     index_contents,
@@ -36,30 +23,14 @@ from daemons import (
     wait_until,
     wait_until_true,
 )
+from harness import filled, mounted, needs_mounts, outside_of_smp
 
-needs_root = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or os.geteuid() != 0, reason="needs Linux and root, to mount filesystems of its own"
-)
+from smp_client import Memory
+
 needs_user_namespaces = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("unshare") is None,
     reason="needs Linux, root and unshare, to limit the watches of one process",
 )
-
-# What the daemon keeps true in metadata.yaml; all else in it is somebody's.
-KEPT_TRUE = ("storage", "participants", "last_accessed")
-
-
-def untouched(root: Path) -> dict[str, Any]:
-    """All that the daemon must not change: every byte that is not derived, and of the metadata what is not."""
-    found: dict[str, Any] = {}
-    for path in sorted(root.glob("*/**/*")):
-        name = str(path.relative_to(root))
-        if path.is_file() and not name.startswith(".smp/") and path.parent.name != "indexes":
-            found[name] = path.read_bytes()
-            if path.name == "metadata.yaml":
-                metadata = Memory(root).session(path.parent.name).metadata()
-                found[name] = {key: value for key, value in metadata.items() if key not in KEPT_TRUE}
-    return found
 
 
 def add_sessions(memory: Memory, count: int, each: int = 3) -> None:
@@ -74,119 +45,8 @@ def add_sessions(memory: Memory, count: int, each: int = 3) -> None:
         shutil.copytree(memory.root / "active/s0", memory.root / f"active/s{number}")
 
 
-# Killed while it indexes.
-
-QUIET = {"log": {"level": "debug"}}
-# The daemon with few calls of its own between those of the work.
-QUIET_SMP = [sys.executable, "-c", "from smp_daemon import worker; worker.HEARTBEAT_S, worker.CANARY_S = 60, 3600\n"
-             "from smp_daemon.cli import main; main()"]  # fmt: skip
-DROP = "type: finding\nfinding: dropped\ndiscovered_by: somebody\nseverity: low\n"
-
-
-def changed_tree(directory: Path) -> Path:
-    """A tree with an index that lacks the last changes: sessions came, grew and went, and there is a drop."""
-    memory = Memory(directory / "base")
-    add_sessions(memory, 4)
-    smp("sync", "--root", memory.root)
-    memory.session("s1").record_finding("after the index", discovered_by="v", tags=["new"])
-    memory.session("s1").update("DEC-001", confidence="high")
-    shutil.rmtree(memory.root / "active/s2")
-    shutil.copytree(memory.root / "active/s1", memory.root / "active/s9")
-    (memory.root / "active/s3/inbox/drop.yaml").write_text(DROP)
-    return memory.root
-
-
-def run_under_strace(root: Path, directory: Path, *options: str) -> Daemon:
-    """Until it has done all there is to do, or died of what was injected; with --seccomp-bpf strace 6.1 injects nothing."""
-    prefix = ["strace", "-f", "-e", f"trace={','.join(CHANGING)}", *options]
-    (directory / "log").unlink(missing_ok=True)
-    daemon = Daemon([root], directory / "log", settings_file(directory, **QUIET), [*prefix, *QUIET_SMP])
-
-    def is_over() -> bool:
-        written = {line["session_id"] for line in daemon.lines() if line["event"] == "derived files written"}
-        return daemon.process.poll() is not None or written >= {"s1", "s3", "s9"}
-
-    wait_until(is_over, "all is done, or the daemon is dead")
-    stop_traced(daemon)
-    return daemon
-
-
-def stop_traced(daemon: Daemon) -> None:
-    """The daemon itself, which is the child of strace, is stopped; strace ends with it."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for child in Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text().split():
-            os.kill(int(child), 15)
-    daemon.process.wait(PATIENCE_S)
-
-
-def changing_calls(log: Path) -> list[Call]:
-    """Each changing call of the run with how many of its thread and name it is, which is how strace counts."""
-    seen: Counter[tuple[str, str]] = Counter()
-    found: dict[Call, None] = {}
-    for thread, name in re.findall(r"^(\d+) +(\w+)\(", log.read_text(errors="replace"), re.MULTILINE):
-        seen[thread, name] += 1
-        found[name, seen[thread, name]] = None
-    return list(found)
-
-
-def problems_after(root: Path, before: dict[str, Any], directory: Path) -> Iterator[str]:
-    """What is wrong when the next daemon is ready and has nothing left to do."""
-    with running(root, log=directory / "next") as daemon:
-        wait_until(lambda: not list((root / "active/s3/inbox").glob("*.yaml")), "the drop is taken in")
-        if smp("sync", "--root", root).returncode:
-            yield f"it cannot be asked: {daemon.log.read_text()}"
-        wait_until_true(root)
-        assert daemon.stop() == 0
-    (directory / "next").unlink()
-    after = untouched(root)
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    if unexpected := changed - {"active/s3/inbox/drop.yaml", "active/s3/findings.yaml"}:
-        yield f"changed: {sorted(unexpected)}"
-    texts = [record.text for record in Memory(root).session("s3").records("finding")]
-    if sorted(texts) != ["Finding 0", "Finding 1", "Finding 2", "dropped"]:
-        yield f"the drop became {texts}"
-
-
-def kill_at(calls: list[Call], base: Path, directory: Path) -> Iterator[str]:
-    before = untouched(base)
-    root = directory / "root"
-    killed = 0
-    for name, number in calls:
-        shutil.rmtree(root, ignore_errors=True)
-        shutil.copytree(base, root)
-        daemon = run_under_strace(root, directory, "-o", os.devnull, "-e", f"inject={name}:signal=KILL:when={number}")
-        killed += daemon.process.returncode == -signal.SIGKILL
-        for problem in problems_after(root, before, directory):
-            yield f"killed at {name} {number}: {problem}"
-    # No two runs are quite the same: some have fewer calls of a name.
-    assert 2 * killed > len(calls), f"only {killed} of {len(calls)} runs were killed"
-
-
-def all_calls(base: Path, directory: Path) -> list[Call]:
-    root = directory / "undisturbed"
-    shutil.copytree(base, root)
-    run_under_strace(root, directory, "-o", str(directory / "calls"))
-    calls = changing_calls(directory / "calls")
-    assert {"pwrite64", "renameat"} <= {name for name, _ in calls}
-    return calls
-
-
 @pytest.mark.slow
-@needs_strace
-def test_killed_at_most_kinds_of_system_calls_of_a_batch(tmp_path: Path) -> None:
-    """The next daemon makes the index that a rebuild gives, takes the drop in once, and no byte that is not derived differs. At
-    every third of the renames, removals, fsyncs and the like, and at every 24th of the calls that come by the hundred."""
-    base = changed_tree(tmp_path)
-    frequent = {"pwrite64", "mkdirat", "write"}
-    calls = [(name, number) for name, number in all_calls(base, tmp_path) if name not in frequent or number % 8 == 0]
-    assert list(kill_at(calls[random.randrange(3) :: 3], base, tmp_path)) == []
-
-
-# Without space.
-
-
-@pytest.mark.slow
-@needs_root
+@needs_mounts
 def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
     """The tree has grown and its disk is full to the last page: the daemon lives, status is degraded and says why, `smp sync` does
     not claim success, and nothing is cut off; it does not try again more than about once a second. With space again all is well
@@ -208,24 +68,21 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
                 assert found["health"] == "degraded"
                 named = ("The index cannot be written", "The disk is full")
                 assert any(words in problem for words in named for problem in found["problems"])
-                before = untouched(memory.root)
+                before = outside_of_smp(memory.root)
                 assert smp("sync", "--root", memory.root, "--timeout", 2).returncode != 0
                 assert daemon.process.poll() is None
                 assert len(daemon.said("indexing failed")) < 5 + 1.5 * (time.monotonic() - began)
-                assert untouched(memory.root) == before
+                assert outside_of_smp(memory.root) == before
                 filler.unlink()
             wait_until(lambda: status(memory.root)["health"] == "ok", "it is well again")
             assert smp("sync", "--root", memory.root).returncode == 0
             wait_until_true(memory.root)
             assert any("large" in row for row in index_contents(memory.root)["memories"])
-            assert untouched(memory.root) == before
+            assert outside_of_smp(memory.root) == before
             assert not daemon.said("the worker failed")
 
 
-# Without its disk.
-
-
-@needs_root
+@needs_mounts
 @pytest.mark.parametrize("how", ["unmounted", "covered"])
 def test_a_root_that_is_unmounted(tmp_path: Path, how: str) -> None:
     """The disk goes, or an empty one is mounted over it: the index there forgets nothing, nothing is written to the empty mount
@@ -257,9 +114,6 @@ def test_a_root_that_is_unmounted(tmp_path: Path, how: str) -> None:
                 assert daemon.stop() == 0
         finally:
             subprocess.run(["umount", "-l", root], check=True)
-
-
-# Without watches, and with more events than it can take.
 
 
 @needs_user_namespaces
@@ -298,9 +152,6 @@ def test_a_burst_of_files(tmp_path: Path, files: int) -> None:
         assert smp("sync", "--root", memory.root, "--timeout", 120).returncode == 0
         assert sum("artifact" in row for row in index_contents(memory.root)["memories"]) == files
         wait_until_true(memory.root)
-
-
-# For a long time.
 
 
 def used(daemon: Daemon) -> dict[str, int]:
@@ -345,36 +196,3 @@ def test_many_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path,
         assert smp("sync", "--root", memory.root).returncode == 0
         wait_until_true(memory.root)
         assert daemon.stop() == 0
-
-
-# Told to stop.
-
-
-def has_begun(daemon: Daemon, root: Path) -> bool:
-    """It handles signals, and is about to scan: it has given its first sign."""
-    with suppress(FileNotFoundError, ValueError):
-        return bool(json.loads((root / STATUS_FILE).read_text())["pid"] == daemon.process.pid)
-    return False
-
-
-@pytest.mark.slow
-def test_sigterm_at_many_moments_of_a_large_scan(memory: Memory, tmp_path: Path) -> None:
-    """300 sessions without an index: told to stop at moments spread over the whole scan, it exits with 0 each time,
-    and whoever comes next makes the index whole."""
-    add_sessions(memory, 300)
-    daemon = Daemon([memory.root], tmp_path / "log")
-    wait_until(lambda: has_begun(daemon, memory.root), "it has begun")
-    began = time.monotonic()
-    daemon.wait_ready()
-    whole_s = time.monotonic() - began
-    assert daemon.stop() == 0
-    for part in range(4):
-        (memory.root / INDEX_FILE).unlink()
-        daemon = Daemon([memory.root], tmp_path / "log")
-        wait_until(lambda now=daemon: has_begun(now, memory.root), "it has begun")
-        due = time.monotonic() + whole_s * part / 3
-        wait_until(lambda at=due: time.monotonic() >= at, "the moment has come")
-        assert daemon.stop() == 0
-    with running(memory.root, log=tmp_path / "log"):
-        smp("sync", "--root", memory.root)
-        wait_until_true(memory.root)

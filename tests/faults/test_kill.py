@@ -10,8 +10,6 @@ import pytest
 from harness import CHANGING, Aftermath, Programs, injection, needs_strace
 from programs import OPERATIONS, SESSION, open_memory
 
-from smp_client.text.format import YamlList
-
 # They change nothing that outlives the process; the last ones are the child that waits to be let go.
 _OWN_BUSINESS = (
     "brk", "mmap", "munmap", "mprotect", "madvise", "mremap", "futex", "getrandom", "getpid", "rt_sigaction",
@@ -63,19 +61,11 @@ def test_a_kill_at_any_system_call_at_all(runner: Programs, operation: str, tmp_
 
 
 @needs_strace
-@pytest.mark.parametrize(
-    ("variant", "operation", "noticed"),
-    [
-        ("early acknowledgement", "append", "neither the old state nor the new"),
-        ("in place", "update", "neither the old state nor the new"),
-        ("without journal", "transaction", "neither the old state nor the new"),
-        ("session in place", "create_session", "neither the old state nor the new"),
-    ],
-)
-def test_the_harness_notices_a_broken_variant(runner: Programs, variant: str, operation: str, noticed: str, tmp_path: Path) -> None:
-    """The same kills find what is wrong with a client that acknowledges before it writes, that truncates a file to rewrite it,
-    that commits without an intent, or that builds a session in its place."""
-    assert any(noticed in problem for problem in kill_everywhere(runner, operation, tmp_path, variant))
+@pytest.mark.parametrize(("variant", "operation"), [("early acknowledgement", "append"), ("without journal", "transaction")])
+def test_the_harness_notices_a_broken_variant(runner: Programs, variant: str, operation: str, tmp_path: Path) -> None:
+    """The same kills find a client that acknowledges before it writes, and one that commits without an intent."""
+    found = kill_everywhere(runner, operation, tmp_path, variant)
+    assert any("neither the old state nor the new" in problem for problem in found)
 
 
 def cut_everywhere(runner: Programs, operation: str, directory: Path) -> Iterator[str]:
@@ -100,12 +90,6 @@ def test_a_write_that_is_cut_off_is_not_there(runner: Programs, operation: str, 
     """Killed between any two bytes of a write, what is left of it is nobody's record: it is set aside, or completed where it
     belongs to a transaction that had been recorded."""
     assert list(cut_everywhere(runner, operation, tmp_path)) == []
-
-
-def test_the_harness_notices_a_torn_record(runner: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If whoever comes next did not look for a record that was cut off, the same cuts would be noticed."""
-    monkeypatch.setattr(YamlList, "torn", lambda form, found, content: None)
-    assert any(cut_everywhere(runner, "append", tmp_path))
 
 
 def test_a_file_that_is_removed_before_the_transaction_is_finished(runner: Programs, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import subprocess
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -231,36 +231,28 @@ class Soak:
         return [problem for writer in writers.values() if (problem := writer.end())]
 
 
-@contextmanager
-def soaking(root: Path, seed: int) -> Iterator[Soak]:
+@pytest.mark.slow
+def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None) -> None:
+    seed, root = random.randrange(1 << 30), tmp_path / "sessions"
     memory = Memory(root)
     for name in SESSIONS:
         memory.create_session(id=name)
     soak = Soak(root, seed)
     try:
-        yield soak
-    finally:
-        soak.end()
-        soak.daemon.kill()
-
-
-@pytest.mark.slow
-def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None) -> None:
-    seed = random.randrange(1 << 30)
-    root = tmp_path / "sessions"
-    with soaking(root, seed) as soak:
         until = time.monotonic() + SOAK_S
         while time.monotonic() < until:
             soak.step()
             time.sleep(0.2)
         assert soak.end() == []
         soak.look()
-        memory = Memory(root)
         wait_until(lambda: _everything_is_back(memory), "everything is in active/")
         assert smp("sync", "--root", root, "--timeout", PATIENCE_S).returncode == 0
         wait_until(lambda: not [*root.glob("active/*/inbox/soak-*.yaml")], "the inboxes are empty")
         assert smp("sync", "--root", root, "--timeout", PATIENCE_S).returncode == 0
         soak.obeys()
+    finally:
+        soak.end()
+        soak.daemon.kill()
     acknowledged = [line for file in tmp_path.glob("acknowledged-*") for line in file.read_text().splitlines()]
     kept = Counter(token for session in memory.sessions() for kind in session.kinds for record in session.records(kind.name)
                    for token in TOKEN.findall(record.text))  # fmt: skip
@@ -279,7 +271,5 @@ def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None)
 def _everything_is_back(memory: Memory) -> bool:
     with suppress(SMPError, OSError):
         bring_all_back(memory)
-    return (
-        len(memory.sessions()) == len(SESSIONS)
-        and not any(session.deleted() or session.evicted() for session in memory.sessions())
-    )
+    is_away = any(session.deleted() or session.evicted() for session in memory.sessions())
+    return len(memory.sessions()) == len(SESSIONS) and not is_away

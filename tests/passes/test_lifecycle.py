@@ -14,14 +14,7 @@ from smp_client import Memory, Session, SessionPutAway
 from smp_client.disk.locks import lock
 from smp_client.model.policies import Thresholds
 from smp_client.model.times import render_time
-from smp_client.passes.lifecycle import (
-    Standing,
-    activities,
-    apply,
-    last_activity,
-    lifecycle,
-    plan,
-)
+from smp_client.passes.lifecycle import Standing, apply, last_activity, lifecycle, plan
 
 HOUR, DAY, TICK = timedelta(hours=1), timedelta(days=1), timedelta(microseconds=1)
 
@@ -52,29 +45,20 @@ def types(outcome: Any) -> list[str]:
     return [action.type for action in outcome.actions]
 
 
-@pytest.mark.parametrize(("idle_for", "expected"), [
-    (24 * HOUR - TICK, "become_active"), (24 * HOUR, "become_idle"), (7 * DAY - TICK, "become_idle"),
-    (7 * DAY, "become_decaying"), (30 * DAY - TICK, "become_decaying"), (30 * DAY, "archive"),
-])  # fmt: skip
-def test_each_state_begins_where_it_is_said_to(idle_for: timedelta, expected: str) -> None:
-    found = plan(Standing("s", "created", NOON - idle_for), Thresholds(), NOON)
-    assert (found and found.type) == expected
-
-
 @pytest.mark.parametrize(("status", "last", "since", "expected"), [
-    ("active", NOON - HOUR, None, None),
+    ("active", NOON - 24 * HOUR + TICK, None, None),
+    ("active", NOON - 24 * HOUR, None, "become_idle"),
+    ("idle", NOON - 7 * DAY + TICK, NOON - 6 * DAY, None),
+    ("idle", NOON - 7 * DAY, NOON - 6 * DAY, "become_decaying"),
+    ("decaying", NOON - 30 * DAY + TICK, NOON - 24 * DAY, None),
+    ("decaying", NOON - 30 * DAY, NOON - 24 * DAY, "archive"),
     ("created", NOON, None, "become_active"),
-    ("active", NOON - 25 * HOUR, None, "become_idle"),
-    ("idle", NOON - 8 * DAY, NOON - 7 * DAY, "become_decaying"),
-    ("decaying", NOON - 31 * DAY, NOON - 24 * DAY, "archive"),
     ("active", NOON - 30 * DAY, None, "archive"),  # nobody looked for a month
-    ("idle", NOON - HOUR, NOON - 2 * DAY, "become_active"),
     ("decaying", NOON - HOUR, NOON - 9 * DAY, "become_active"),
     ("decaying", NOON - 2 * DAY, NOON - 9 * DAY, "become_idle"),
     # By hand: it holds until the session is used, or is older than that.
     ("idle", NOON - 2 * HOUR, NOON - HOUR, None),
     ("idle", NOON - HOUR, NOON - 2 * HOUR, "become_active"),
-    ("decaying", NOON - 2 * DAY, NOON - HOUR, None),
     ("idle", NOON - HOUR, NOON + 400 * DAY, "become_active"),
     # A word of somebody's own counts as active.
     ("on holiday", NOON - HOUR, None, None),
@@ -94,9 +78,7 @@ USES: dict[str, Callable[[Session], Any]] = {
     "changing": lambda s: s.pin("DEC-001"),
     "an artifact": lambda s: s.save_artifact("notes", "text"),
     "searching": lambda s: s.search("OAuth", count_access=True),
-    "searching everywhere": lambda s: s.memory.search("OAuth", count_access=True),
     "reading one": lambda s: s.get("DEC-001"),
-    "a context": lambda s: s.context(),
 }
 
 
@@ -114,31 +96,17 @@ def test_writing_and_reading_bring_a_session_back_with_the_next_pass(
     assert (session.state, other.state) == ("active", "decaying")
 
 
-def test_the_times_of_files_say_nothing(session: Session, clock: Clock) -> None:
-    """Decay rewrites files long after anybody used them."""
-    clock.forward(days=3)
-    for path in session.scope.tree.root.glob("active/s1/*"):
-        path.touch()
-    session.update_metadata(storage={"total_bytes": 7})
-    assert last_activity(session) == NOON
-
-
-def edit(session: Session, old: str, new: str) -> None:
-    path = session.scope.tree.root / "active/s1/decisions.yaml"
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
-
-
 @pytest.mark.parametrize("write", [
     lambda s: s.add_turn("user", "from the future", timestamp="2099-01-01T00:00:00Z"),
     lambda s: s.update_metadata(last_accessed="2099-01-01T00:00:00Z"),
     lambda s: (s.scope.tree.root / "active/s1/access.log").write_text(
         "2099-01-01T00:00:00Z DEC-001\n"),
-    lambda s: edit(s, "decay:", "updated_at: 2099-01-01T00:00:00Z\n    decay:"),
+    lambda s: [path.touch() for path in s.scope.tree.root.glob("active/s1/*")],
 ])  # fmt: skip
 def test_a_time_in_the_future_keeps_nothing_alive(
     session: Session, clock: Clock, write: Callable[[Session], Any]
 ) -> None:
+    """Nor do the times of files, which decay rewrites long after anybody used them."""
     clock.forward(hours=1)
     session.record_decision("The last that was done here", made_by="architect")
     write(session)
@@ -146,34 +114,18 @@ def test_a_time_in_the_future_keeps_nothing_alive(
     assert last_activity(session) == NOON + HOUR
 
 
-def test_many_sessions_are_asked_at_once(memory: Memory, clock: Clock) -> None:
-    """A session of which nothing is known is left out; without readings, only writes count."""
-    for number in range(3):
-        memory.create_session(id=f"s{number}").record_finding("Slow", discovered_by="veritas")
-        clock.forward(hours=1)
-    (memory.root / "active/bare").mkdir()
-    memory.session("s0").get("FIND-001")
-    ids, written = ["s0", "s1", "s2", "bare"], [NOON, NOON + HOUR, NOON + 2 * HOUR]
-    assert activities(memory, ids, readings=False) == dict(zip(ids, written, strict=False))
-    assert activities(memory, ids)["s0"] == clock.now
-
-
 def test_a_session_grows_old_step_by_step(memory: Memory, session: Session, clock: Clock) -> None:
-    """Each step with reason and time in the metadata, all else in them untouched."""
-    before = session.metadata()
+    """Each step with reason and time in the metadata."""
     for time, status in (({"hours": 25}, "idle"), ({"days": 7}, "decaying")):
         clock.forward(**time)
         shown = lifecycle(memory, dry_run=True)
-        assert session.metadata().get("status") != status
+        assert session.state != status
         done = lifecycle(memory)
         assert (done.actions, types(done)) == (shown.actions, [f"become_{status}"])
         found = session.metadata()
         assert (found["status"], found["status_since"]) == (status, render_time(clock.now))
         assert found["status_reason"] == done.actions[0].reason
         assert lifecycle(memory).actions == []
-    kept = {name: value for name, value in session.metadata().items()
-            if not name.startswith("status")}  # fmt: skip
-    assert kept == {name: value for name, value in before.items() if name != "status"}
 
 
 def test_after_a_month_it_is_archived(memory: Memory, session: Session, clock: Clock) -> None:
@@ -183,8 +135,7 @@ def test_after_a_month_it_is_archived(memory: Memory, session: Session, clock: C
     assert types(lifecycle(memory)) == ["archive"]
     why = "not used since 2026-03-01T12:00:00Z, archived after 30 days"
     assert memory.archived_sessions()[0].why == why
-    advice = r"is archived\. smp unarchive s1"
-    with pytest.raises(SessionPutAway, match=advice):
+    with pytest.raises(SessionPutAway, match=r"is archived\. smp unarchive s1"):
         memory.session("s1")
     assert memory.restore_session("s1").state == "active"
     assert lifecycle(memory).actions == []
@@ -213,7 +164,6 @@ def test_a_session_that_fails_stops_no_other(memory: Memory, clock: Clock) -> No
     assert [action.session for action in outcome.actions] == ["fine", "well"]
     failed = [problem.partition(":")[0] for problem in outcome.problems]
     assert failed == ["bad", "held", "later", "none"]
-    assert [action.session for action in lifecycle(memory).actions] == ["held"]
 
 
 def test_a_state_by_hand_holds_until_the_session_is_used(
@@ -228,10 +178,7 @@ def test_a_state_by_hand_holds_until_the_session_is_used(
     by_hand = f"  - {{id: DEC-002, timestamp: {stamp}, made_by: a, decision: By hand}}\n"
     path.write_text(path.read_text() + by_hand)
     assert types(lifecycle(memory)) == ["become_active"]
-    clock.forward(minutes=1)
-    session.update_metadata(status="decaying")
-    assert session.metadata()["status_since"] == render_time(clock.now)
-    assert lifecycle(memory).actions == []
+    session.deactivate("once more")
     session.activate("needed again")
     assert (session.state, last_activity(session)) == ("active", clock.now)
     assert lifecycle(memory).actions == []

@@ -1,6 +1,4 @@
-"""How much a memory still matters: values worked out by hand, every special rule, the same number
-in every answer, and reading.
-"""
+"""How much a memory still matters: the formula, its rules, answers, and reading."""
 
 from __future__ import annotations
 
@@ -16,65 +14,47 @@ from hypothesis import strategies as st
 
 from smp_client import Memory, Session
 from smp_client.disk import access
-from smp_client.model.priority import Policy, Rule, standing
+from smp_client.model.priority import Policy, standing
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DAY = 86_400.0
 
 
-def priority(
-    rule: str, age: float, idle: float | None = None, accesses: int = 0, base: float | None = None, **policy: Any
-) -> float:  # fmt: skip
+def priority(rule: str, age: float, idle: float | None = None, accesses: int = 0) -> float:
     idle = age if idle is None else idle
-    return Policy(**policy).priority(
-        rule, base=base, age_days=age, idle_days=idle, accesses=accesses
-    )
+    return Policy().priority(rule, base=None, age_days=age, idle_days=idle, accesses=accesses)
 
 
-@pytest.mark.parametrize(
-    ("rule", "age", "idle", "accesses", "expected"),
-    [
-        # base · e^(-rate·idle - 0.01·age) + min(0.2, accesses·boost), with the figures of 000 §7.2.
-        ("conversation_turn", 0, 0, 0, 1.0),
-        ("conversation_turn", 10, 10, 0, 0.5488116361),  # e^-0.6
-        ("conversation_turn", 20, 5, 3, 0.6676281516),  # e^-0.45 + 0.03
-        ("decision", 10, 10, 0, 0.6368040437),  # 0.95·e^-0.4
-        ("decision", 15, 5, 4, 0.7837773097),  # 0.95·e^-0.3 + 0.08
-        ("finding", 10, 10, 0, 0.5458775937),  # 0.9·e^-0.5
-        ("finding", 10, 0, 2, 0.8443536762),  # 0.9·e^-0.1 + 0.03
-        ("preference", 20, 20, 0, 0.4664898907),  # 0.85·e^-0.6
-        ("preference", 20, 20, 3, 0.5564898907),  # … + 0.09
-        ("agent_state", 10, 10, 0, 0.3972682430),  # 0.8·e^-0.7
-        ("learning", 10, 10, 0, 0.5926545765),  # 0.8·e^-0.3: learnings persist longer
-        ("artifact", 10, 10, 0, 0.5362560368),  # 0.8·e^-0.4
-        ("finding.resolved", 10, 10, 0, 0.4469267734),  # 0.9·e^-0.7: half as fast again
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rule", "age", "idle", "accesses", "expected"), [
+    # base · e^(-rate·idle - 0.01·age) + min(0.2, accesses·boost), with the figures of 000 §7.2.
+    ("conversation_turn", 10, 10, 0, 0.5488116361),  # e^-0.6
+    ("conversation_turn", 20, 5, 3, 0.6676281516),  # e^-0.45 + 0.03
+    ("decision", 15, 5, 4, 0.7837773097),  # 0.95·e^-0.3 + 0.08
+    ("finding", 10, 0, 2, 0.8443536762),  # 0.9·e^-0.1 + 0.03
+    ("preference", 20, 20, 3, 0.5564898907),  # 0.85·e^-0.6 + 0.09
+    ("agent_state", 10, 10, 0, 0.3972682430),  # 0.8·e^-0.7
+    ("learning", 10, 10, 0, 0.5926545765),  # 0.8·e^-0.3: learnings persist longer
+    ("artifact", 10, 10, 0, 0.5362560368),  # 0.8·e^-0.4
+    ("finding.resolved", 10, 10, 0, 0.4469267734),  # 0.9·e^-0.7: half as fast again
+])  # fmt: skip
 def test_the_formula(rule: str, age: float, idle: float, accesses: int, expected: float) -> None:
     assert priority(rule, age, idle, accesses) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("rule", "least"),
-    [
-        ("conversation_turn", 0.1), ("decision", 0.4), ("finding", 0.3),  # 002 §4.2
-        ("decision.high_impact", 0.9), ("decision.unresolved", 0.7), ("finding.critical", 0.8), ("finding.resolved", 0.3),
-        ("preference.explicit", 0.6), ("preference.inferred", 0.3), ("preference", 0.1), ("agent_state", 0.1), ("pattern", 0.3),
-        ("pinned", 1.0), ("relationship", 1.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rule", "least"), [
+    ("conversation_turn", 0.1), ("decision", 0.4), ("finding", 0.3),  # 002 §4.2
+    ("decision.high_impact", 0.9), ("decision.unresolved", 0.7), ("finding.critical", 0.8),
+    ("preference.explicit", 0.6), ("preference.inferred", 0.3), ("preference", 0.1),
+    ("agent_state", 0.1), ("pattern", 0.3), ("pinned", 1.0), ("relationship", 1.0),
+])  # fmt: skip
 def test_nothing_matters_less_than_its_least(rule: str, least: float) -> None:
-    for days in (1_000, 1_000_000):
-        assert priority(rule, days) == least
+    assert priority(rule, 1_000_000) == least
     assert priority(rule, 0) >= least
 
 
 def test_reading_counts_up_to_a_fifth() -> None:
-    """The boost of each kind is its own, the most it can come to is 0.2, and the whole is never
-    above 1.
-    """
-    for rule, boost in (("conversation_turn", 0.01), ("preference", 0.03), ("agent_state", 0.01)):
-        assert priority(rule, 1000, accesses=1) == pytest.approx(max(0.1, boost), abs=1e-9)
+    """The most that readings can add is 0.2, and the whole is never above 1."""
+    for rule in ("conversation_turn", "preference", "agent_state"):
         assert priority(rule, 1000, accesses=10**9) == pytest.approx(0.2, abs=1e-9)
     assert priority("decision", 0, accesses=2) == pytest.approx(0.99)
     assert priority("decision", 0, accesses=3) == priority("decision", 0, accesses=1_000) == 1.0
@@ -86,53 +66,30 @@ def test_a_clock_that_went_back_makes_nothing_younger_than_new() -> None:
     assert priority("conversation_turn", 10, -5) == pytest.approx(math.exp(-0.1), abs=1e-12)
 
 
-def test_a_rate_can_be_given_as_a_half_life() -> None:
-    rule = Rule(1.0, 0.05, 0.0).with_half_life(48)
-    assert rule.rate == pytest.approx(0.34657359, abs=1e-8)  # ln 2 in two days
-    policy = Policy(rules={"x": rule}, age_rate=0.0)
-    after = [
-        policy.priority("x", base=None, age_days=days, idle_days=days, accesses=0)
-        for days in (0, 2, 4)
-    ]
-    assert after == pytest.approx([1, 0.5, 0.25])
-
-
 @pytest.mark.parametrize(("kind", "data", "expected"), [
     ("decision", {}, "decision"),
-    ("decision", {"implementation_impact": "high"}, "decision.high_impact"),
     ("decision", {"status": "Pending"}, "decision.unresolved"),
-    ("decision", {"status": "open", "impact": "high"}, "decision.high_impact"),
+    ("decision", {"status": "open", "implementation_impact": "high"}, "decision.high_impact"),
     ("decision", {"status": "open", "pinned": True}, "pinned"),
-    ("decision", {"pinned": "yes"}, "pinned"),
-    ("decision", {"pinned": "no"}, "decision"),
     ("finding", {"severity": "Critical"}, "finding.critical"),
-    ("finding", {"severity": "critical", "resolution": {"status": "open"}}, "finding.critical"),
     ("finding", {"severity": "critical", "resolution": {"status": "fixed"}}, "finding.resolved"),
     ("finding", {"status": "closed"}, "finding.resolved"),
-    ("finding", {"resolution": {"status": 5}, "severity": ["critical"]}, "finding"),
     ("preference", {"confidence": "Explicit"}, "preference.explicit"),
     ("preference", {"confidence": "inferred"}, "preference.inferred"),
-    ("preference", {"confidence": ["explicit"]}, "preference"),
     ("conversation_turn", {"confidence": "explicit"}, "conversation_turn"),
 ])  # fmt: skip
 def test_which_rule_holds(kind: str, data: dict[str, Any], expected: str) -> None:
     assert standing(kind, data) == expected
 
 
-# What one session says of its own.
-
-
 @pytest.mark.parametrize("config", [
-    None, [], {"half_life_hours": 0}, {"half_life_hours": "soon", "min_decay_factor": 7},
-    {"half_life_hours": True}, {"half_life_hours": math.nan, "min_decay_factor": math.inf},
-    {"enabled": "no"},
+    [], {"half_life_hours": 0}, {"half_life_hours": "soon", "min_decay_factor": 7},
+    {"half_life_hours": math.nan, "min_decay_factor": math.inf}, {"enabled": "no"},
 ])  # fmt: skip
 def test_nonsense_of_a_session_is_left_out(config: Any) -> None:
     policy = Policy().for_session({"decay_config": config})
     assert (policy.rules, policy.enabled) == (Policy().rules, True)
 
-
-# The same formula in SQL.
 
 TIMES = st.one_of(st.none(), st.floats(-400, 20))  # days from now
 RECORDS = st.lists(
@@ -182,24 +139,6 @@ def test_an_answer_has_the_priority_of_the_formula(
     assert answered == pytest.approx(expected, abs=0.5001e-4)
 
 
-def test_a_reading_counts_from_the_next_decay_pass(tmp_path: Path) -> None:
-    """With the later time, and the sum of the times."""
-    memory = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
-    session = memory.create_session(id="s")
-    session.record_finding(
-        "x", discovered_by="a", timestamp=NOW - timedelta(days=30), decay={"access_count": 1}
-    )
-    log_of(session).write_text("2026-01-29T12:00:00Z FIND-001*2\n2026-01-01T12:00:00Z FIND-001\n")
-    assert session.get("FIND-001").priority == 0.3  # 0.9·e^-1.5 + 0.015
-    session.decay()
-    expected = 0.9 * math.exp(-0.04 * 2 - 0.01 * 30) + 4 * 0.015
-    assert session.get("FIND-001").priority == pytest.approx(expected, abs=1e-4)
-    assert session.get("FIND-001").data["decay"]["priority"] == round(expected, 2)
-
-
-# Reading counts.
-
-
 def lines(session: Session) -> list[list[str]]:
     """What each reading noted, without its time."""
     log = log_of(session)
@@ -213,66 +152,49 @@ def log_of(session: Session) -> Path:
 @pytest.fixture
 def counted(tmp_path: Path) -> Session:
     session = Memory(tmp_path / "sessions", clock=lambda: NOW).create_session(id="s1")
+    at = NOW - timedelta(days=20)
     for number in range(3):
-        session.record_decision(
-            f"number {number}", made_by="a", tags=["x"], timestamp=NOW - timedelta(days=20)
-        )
-    session.add_turn("user", "hello", timestamp=NOW - timedelta(days=20))
+        session.record_decision(f"number {number}", made_by="a", tags=["x"], timestamp=at)
+    session.add_turn("user", "hello", timestamp=at)
     return session
 
 
 def test_a_memory_is_read_by_getting_it_and_in_a_context_not_in_a_list(counted: Session) -> None:
+    """Unless the caller, or the client as a whole, does not count."""
+    quiet = Memory(counted.scope.tree.root, count_access=False).session("s1")
+    quiet.get("DEC-001"), quiet.context(), quiet.search("number", count_access=True)
+    counted.get("DEC-001", count_access=False)
     counted.get("DEC-002")
-    assert lines(counted) == [["DEC-002"]]
     everywhere = Memory(counted.scope.tree.root, clock=lambda: NOW)
     for asked in (counted, everywhere):
         assert asked.search("number")
         assert asked.by_topic("x")
-        assert asked.by_type("decision")
-        assert asked.by_agent("a")
         assert asked.by_time()
-        assert asked.similar("number")
         assert asked.query({"filters": []})
         asked.summary(), asked.topics(), asked.timeline()
     assert counted.related("DEC-001")
     assert counted.agent("a").relevant_decisions()
-    assert len(lines(counted)) == 1
+    assert lines(counted) == [["DEC-002"]]
     counted.context()
     assert {"DEC-001", "DEC-003"} <= set(lines(counted)[1])
     counted.search("hello", count_access=True)
     assert lines(counted)[2:] == [["turn-1"]]
 
 
-def test_a_reading_need_not_count(counted: Session) -> None:
-    counted.get("DEC-001", count_access=False)
-    quiet = Memory(counted.scope.tree.root, count_access=False)
-    quiet.session("s1").get("DEC-001")
-    quiet.session("s1").context()
-    quiet.session("s1").search("number", count_access=True)  # the client as a whole does not count
-    assert lines(counted) == []
-
-
 def test_what_cannot_be_noted_was_read_all_the_same(
     counted: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk, and with something else in the place of the log."""
-
     def full(descriptor: int, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(access, "write_all", full)
-        assert counted.get("DEC-001").text == "number 0"
-        assert len(counted.search("number")) == 3
-    log_of(counted).unlink(missing_ok=True)
-    log_of(counted).symlink_to("/dev/null")
+    monkeypatch.setattr(access, "write_all", full)
     assert counted.get("DEC-001").text == "number 0"
+    assert len(counted.search("number", count_access=True)) == 3
 
 
 @pytest.mark.parametrize("rubbish", [
-    b"\xff\xfe\0\0", b"2026-01-31T12:00:00Z\n\n \n", b"yesterday DEC-001\n",
+    b"\xff\xfe\0\0", b"yesterday DEC-001\n",
     b"2026-01-31T12:00:00Z DEC-001*0 DEC-001*x ../x *3 'x'\n",
-    b"0001-01-01T00:00:00+09:00 DEC-001\n",
 ])  # fmt: skip
 def test_rubbish_in_the_log_is_left_out(counted: Session, rubbish: bytes) -> None:
     """Lines before and behind it count, but for half a line at the end of the log."""

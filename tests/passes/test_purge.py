@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from bundles import evict
 from bytes_left import files_with
+from clocks import Wall
 from daemons import running, wait_until
 
 from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound, SMPError
@@ -21,6 +23,7 @@ from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import quarantine_bytes
 from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.index.sync import bring_up_to_date
+from smp_client.model.times import render_time
 from smp_client.passes import purge as pass_
 from smp_client.passes.purge import LEDGER, Doomed, Ledger, load_ledger, note_overdue, plan
 
@@ -31,31 +34,13 @@ SECRET = "xylophone-Quetzalcoatl-9731 opens the vault"
 WORDS = (SECRET.encode(), b"xylophone", b"quetzalcoatl", b"Quetzalcoatl")
 
 
-class Clock:
-    """The clock on the wall, which tests set, and the one of the machine, which nobody can set."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.running_s = NOW, 1000.0
-        monkeypatch.setattr(pass_, "running_s", lambda: self.running_s)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def leap(self, days: float) -> None:
-        self.now += timedelta(days=days)
-
-    def live(self, days: float) -> None:
-        self.leap(days)
-        self.running_s += days * DAY_S
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    return Wall(monkeypatch, NOW)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-@pytest.fixture
-def memory(tmp_path: Path, clock: Clock) -> Iterator[Memory]:
+def memory(tmp_path: Path, clock: Wall) -> Iterator[Memory]:
     made = Memory(tmp_path / "sessions", clock=clock, lock_timeout_s=0.2)
     yield made
     made.close()
@@ -81,9 +66,6 @@ def purged(memory: Memory) -> list[dict[str, Any]]:
 
 def about(outcome: Any) -> list[tuple[str, ...]]:
     return [action.about for action in outcome.actions]
-
-
-# Deciding.
 
 
 def doomed(name: str, days_ago: float, *ids: str) -> Doomed:
@@ -122,37 +104,32 @@ def test_memories_have_deadlines_of_their_own_and_go_with_their_session() -> Non
 
 def test_uptime_adds_up_over_restarts_and_only_while_the_machine_runs() -> None:
     """A machine that was started anew has run at least since then; more nobody knows."""
-    ledger = Ledger().seen(1000.0, ["a"])
-    days = [ledger.waited_s("a")]
-    for running_s in (1000.0 + DAY_S, 50.0, 50.0 + 2 * DAY_S):
+    ledger, days = Ledger(), []
+    for running_s in (1000.0, 1000.0 + DAY_S, 50.0, 50.0 + 2 * DAY_S):
         ledger = ledger.seen(running_s, ["a"])
         days.append(ledger.waited_s("a"))
     assert days == [0, DAY_S, DAY_S + 50, 3 * DAY_S + 50]
     # One that is not overdue any more, as when the clock was set right again, begins anew.
-    ledger = ledger.seen(50.0 + 5 * DAY_S, []).seen(50.0 + 5 * DAY_S, ["a"])
-    assert ledger.waited_s("a") == 0
+    assert ledger.seen(9e6, []).seen(9e6, ["a"]).waited_s("a") == 0
 
 
 @pytest.mark.parametrize("content", [
     b"", b"[]", b"\xff", b'{"uptime_s": 1e999, "running_s": 1, "first": {}}',
-    b'{"uptime_s": 1, "running_s": 1, "first": {"a": NaN}}',
     b'{"uptime_s": 1, "running_s": 1, "first": {"a": -9e9}}',
-    b'{"uptime_s": 1, "running_s": 1, "first": ["a"]}',
 ])  # fmt: skip
 def test_a_ledger_that_is_lost_or_makes_no_sense_only_delays(
-    memory: Memory, clock: Clock, content: bytes
+    memory: Memory, clock: Wall, content: bytes
 ) -> None:
     memory.create()
     note_overdue(memory, ["a"])
     clock.live(7)
     assert note_overdue(memory, ["a"], dry_run=True).waited_s("a") == 7 * DAY_S
-    assert load_ledger(memory).waited_s("a") == 0  # for show nothing is written down
     (memory.root / LEDGER).write_bytes(content)
     assert load_ledger(memory) == Ledger()
 
 
 def test_without_its_marker_the_root_is_not_believed(
-    session: Session, memory: Memory, clock: Clock
+    session: Session, memory: Memory, clock: Wall
 ) -> None:
     session.delete("FIND-001", reason="r")
     clock.leap(31)
@@ -163,44 +140,33 @@ def test_without_its_marker_the_root_is_not_believed(
 
 
 def test_a_deleted_memory_goes_when_two_runs_have_seen_it_overdue(
-    session: Session, memory: Memory, clock: Clock
+    session: Session, memory: Memory, clock: Wall
 ) -> None:
-    session.delete("FIND-001", reason="privacy", deleted_by="user-1")
+    """The purge is noted once, without a word of the memory or of why it was deleted."""
+    session.delete(["FIND-001", "turn-1"], reason="a private matter", deleted_by="user-1")
     for days in (29.9, 0.2, 5.9):
         clock.live(days)
         assert about(memory.privacy.purge()) == []
     clock.live(0.2)
-    assert about(memory.privacy.purge(dry_run=True)) == [("FIND-001",)]
+    assert about(memory.privacy.purge(dry_run=True)) == [("FIND-001", "turn-1")]
     assert session.deleted()
     outcome = memory.privacy.purge()
-    assert (about(outcome), outcome.problems, outcome.notes) == ([("FIND-001",)], [], [])
+    assert (about(outcome), outcome.problems) == ([("FIND-001", "turn-1")], [])
+    assert memory.privacy.purge().actions == []
     assert not (memory.root / "deleted/s1").exists()
-    assert left(memory) == []
+    assert left(memory) == left(memory, b"private matter") == []
     assert [record.id for record in session.records("decision")] == ["DEC-001"]
     with pytest.raises(MemoryNotFound):
         session.restore("FIND-001")
-
-
-# Destroying memories.
-
-
-def test_a_purge_is_noted_once_and_without_a_word(
-    session: Session, memory: Memory, clock: Clock
-) -> None:
-    session.delete(["FIND-001", "turn-1"], reason="a private matter")
-    clock.leap(31)
-    memory.privacy.purge(force=True)
-    memory.privacy.purge(force=True)
-    when = {"deleted_at": "2026-06-01T12:00:00Z", "purged_at": "2026-07-02T12:00:00Z"}
-    about = {"session": "s1", "timestamp": "2026-06-01T12:00:00Z", **when}
+    at = "2026-06-01T12:00:00Z"
+    noted = {"session": "s1", "timestamp": at, "deleted_at": at, "purged_at": render_time(clock.now)}
     finding = {"id": "FIND-001", "type": "finding", "file": "findings.yaml"}
     turn = {"id": "turn-1", "type": "conversation_turn", "file": "conversation.md"}
-    assert purged(memory) == [{**about, **finding}, {**about, **turn}]
-    assert left(memory, b"private matter") == []
+    assert purged(memory) == [{**noted, **finding}, {**noted, **turn}]
 
 
 def test_no_byte_is_left_in_anything_that_smp_made(
-    session: Session, memory: Memory, clock: Clock
+    session: Session, memory: Memory, clock: Wall
 ) -> None:
     """Bundles, quarantine, old versions, old temporaries, YAML indexes, the index."""
     memory.search("vault")
@@ -217,13 +183,11 @@ def test_no_byte_is_left_in_anything_that_smp_made(
     assert (outcome.problems, outcome.notes, left(memory)) == ([], [], [])
     (kept,) = (memory.root / "quarantine/s1").glob("*decisions*.bytes")
     assert kept.read_bytes() == b"something else"
-    index = sqlite3.connect(memory.root / ".smp/index.db")
-    assert index.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    index.close()
+    with closing(sqlite3.connect(memory.root / ".smp/index.db")) as index:
+        assert index.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory: Memory) -> None:
-    """A short line may stand anywhere, and is not sought."""
     session.add_turn("user", f"They say that {SECRET}.")
     session.record_decision(f"Because {SECRET}", made_by="vera")
     session.delete("DEC-002", reason="r")
@@ -235,12 +199,10 @@ def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory
         assert place in note
     assert (outcome.problems, left(memory, f"{SECRET}, too".encode())) == ([], [])
     assert session.restore("DEC-002")
-    short = session.record_finding("yes", discovered_by="a")
-    assert memory.privacy.purge_now("s1", [short.id]).notes == []
 
 
 def test_a_memory_that_was_restored_meanwhile_is_not_purged(
-    session: Session, memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    session: Session, memory: Memory, clock: Wall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the decision and the lock."""
     session.delete("FIND-001", reason="r")
@@ -274,7 +236,7 @@ def test_an_old_version_that_a_program_writes_to_is_reported(
 
 
 def test_a_session_that_fails_does_not_keep_the_others(
-    session: Session, memory: Memory, clock: Clock
+    session: Session, memory: Memory, clock: Wall
 ) -> None:
     other = memory.create_session(id="s2")
     other.record_decision("also over", made_by="vera")
@@ -285,17 +247,14 @@ def test_a_session_that_fails_does_not_keep_the_others(
         outcome = memory.privacy.purge(force=True)
     assert [action.session for action in outcome.actions] == ["s2"]
     assert [problem.startswith("s1: not purged") for problem in outcome.problems] == [True]
-    assert [action.session for action in memory.privacy.purge(force=True).actions] == ["s1"]
 
 
 def test_a_bundle_that_cannot_be_read_is_left_unless_the_whole_session_goes(
-    session: Session, memory: Memory, clock: Clock
+    session: Session, memory: Memory, clock: Wall
 ) -> None:
     batch = session.delete("FIND-001", reason="r").batch
     bundle = memory.root / f"deleted/s1/{batch}.tar.gz"
     bundle.write_bytes(bundle.read_bytes()[:50])
-    (memory.root / "deleted/stray").mkdir()
-    (memory.root / "deleted/stray/mine.txt").write_text("of somebody")
     clock.leap(31)
     outcome = memory.privacy.purge(force=True)
     assert (outcome.actions, len(outcome.problems), bundle.exists()) == ([], 1, True)
@@ -303,22 +262,17 @@ def test_a_bundle_that_cannot_be_read_is_left_unless_the_whole_session_goes(
     (memory.root / "deleted/s1/backup.tar.gz").write_bytes(b"torn")
     assert memory.privacy.purge_now("s1").problems == []
     assert not (memory.root / "deleted/s1").exists()
-    assert (memory.root / "deleted/stray/mine.txt").exists()
 
 
-# Destroying sessions.
-
-
-@pytest.mark.parametrize(("was", "is_led"), [("active", True), ("archived", False), ("deleted", False)])
-def test_no_byte_is_left_of_a_session(tmp_path: Path, was: str, is_led: bool) -> None:
+@pytest.mark.parametrize("was", ["active", "archived", "deleted"])
+def test_no_byte_is_left_of_a_session(tmp_path: Path, was: str) -> None:
     memory = Memory(tmp_path / "sessions")
     session = memory.create_session(id="s1", user="u")
     for number in range(3):
         session.record_finding(f"{SECRET} {number}", discovered_by="vera")
     memory.create_session(id="s2").record_decision("of another", made_by="a")
     quarantine_bytes(session.scope, "findings.yaml", SECRET.encode(), "torn")
-    led = running(memory.root, log=tmp_path / "log") if is_led else memory.tree.holding()
-    with led:
+    with running(memory.root, log=tmp_path / "log") if was == "active" else nullcontext():
         bring_up_to_date(memory)
         evict(memory, "s1", "FIND-002")
         session.delete("FIND-003", reason="r")
@@ -328,9 +282,7 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was: str, is_led: bool) ->
             memory.delete_session("s1", reason="r")
         assert about(memory.privacy.purge_now("s1", dry_run=True)) == [("s1",)]
         outcome = memory.privacy.purge_now("s1")
-        assert (outcome.problems, outcome.notes) == ([], [])
-        assert [action.type for action in outcome.actions] == ["purge_session"]
-        assert left(memory) == []
+        assert (outcome.problems, outcome.notes, left(memory)) == ([], [], [])
         assert [path for path in memory.root.rglob("s1*") if "locks" not in path.parts] == []
         assert [record.text for record in memory.search("another")] == ["of another"]
     (entry,) = purged(memory)
@@ -340,7 +292,7 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was: str, is_led: bool) ->
 
 
 def test_a_session_that_was_put_back_by_hand_is_not_purged(
-    session: Session, memory: Memory, clock: Clock
+    session: Session, memory: Memory, clock: Wall
 ) -> None:
     """From a backup of one's own: it is there, whatever stands in `deleted/`."""
     memory.archive_session("s1")
@@ -358,14 +310,10 @@ def test_a_session_that_was_put_back_by_hand_is_not_purged(
 def test_a_wrong_name_purges_nothing(session: Session, memory: Memory) -> None:
     session.delete("FIND-001", reason="r")
     before = left(memory)
-    wrong = (("s1", ["FIND-001", "FIND-9"]), ("s1", ["DEC-9"]), ("s9", None), ("s9", ["DEC-001"]))
-    for name, ids in wrong:
-        with pytest.raises((MemoryNotFound, SessionNotFound)):
-            memory.privacy.purge_now(name, ids)
-    for nonsense in ({"name": "global"}, {"name": None}, {"name": "s1", "batch": ""},
-                     {"name": "s1", "ids": ["metadata"]},
-                     {"name": "s1", "ids": ["DEC-001"], "batch": "b"}):  # fmt: skip
-        with pytest.raises(Invalid):
-            memory.privacy.purge_now(**nonsense)
+    for wrong in ({"name": "s1", "ids": ["FIND-001", "FIND-9"]}, {"name": "s9"},
+                  {"name": "global"}, {"name": "s1", "batch": ""},
+                  {"name": "s1", "ids": ["DEC-001"], "batch": "b"}):  # fmt: skip
+        with pytest.raises((MemoryNotFound, SessionNotFound, Invalid)):
+            memory.privacy.purge_now(**wrong)
     assert left(memory) == before
     assert [one.id for one in session.deleted()] == ["FIND-001"]

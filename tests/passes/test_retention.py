@@ -67,15 +67,11 @@ def test_old_memories_are_deleted_in_one_go_and_can_be_restored(memory: Memory) 
     assert [action.about for action in retain(session).actions] == [("turn-1",)]
 
 
-def test_nothing_happens_unless_it_is_configured(memory: Memory) -> None:
-    assert retain(Memory(memory.root, clock=lambda: NOW).session("a")).actions == []
-    assert len(memory.session("a").records("turn")) == 3
-
-
 def test_how_long_deleted_memories_are_kept_is_configured(memory: Memory) -> None:
     """Thirty days where nothing is said."""
     memory.session("a").delete("turn-3", reason="r")
     briefly = memory.with_options(retention=RetentionPolicy(deleted_days=2.5))
+    assert retain(briefly.session("a")).actions == []
     briefly.session("a").delete("FIND-003", reason="r")
     deadlines = {item.id: item.facts["until"] for item in memory.session("a").deleted()}
     assert deadlines == {"turn-3": "2026-07-01T12:00:00Z", "FIND-003": "2026-06-04T00:00:00Z"}
