@@ -43,15 +43,11 @@ def fill(session: Session) -> None:
     session.add_turn("architect", said, timestamp=ago(59))
     kept = {"tags": ["billing.retention"], "implementation_impact": "high", "timestamp": ago(58)}
     session.record_decision("Keep invoices for ten years", made_by="architect", **kept)
-    session.record_decision(
-        "Number them by month", made_by="clerk", status="superseded", timestamp=ago(57)
-    )
-    session.record_finding(
-        "The ledger rounds twice", discovered_by="profiler", severity="critical", timestamp=ago(56)
-    )
-    session.record_finding(
-        "A typing error", discovered_by="profiler", severity="info", timestamp=ago(55)
-    )
+    ended = {"status": "superseded", "timestamp": ago(57)}
+    session.record_decision("Number them by month", made_by="clerk", **ended)
+    for text, severity, day in (("The ledger rounds twice", "critical", 56), ("Typo", "info", 55)):
+        found = {"severity": severity, "timestamp": ago(day)}
+        session.record_finding(text, discovered_by="profiler", **found)  # type: ignore[arg-type]
     session.resolve_finding("FIND-002", resolved_by="clerk", action_taken="Mended.")
     session.record_learning("Round once, at the end", learned_by="clerk", timestamp=ago(54))
     stated = {"topic": "currency", "confidence": "explicit", "timestamp": ago(54)}

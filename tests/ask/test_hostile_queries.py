@@ -23,15 +23,6 @@ HUGE = 2**70
 OUT_OF_SIGHT = 10**5_000  # Python refuses to write it out
 
 
-def file_of(session: Session, name: str) -> Path:
-    return session.scope.tree.root / session.scope.path(name)
-
-
-def add_by_hand(session: Session, name: str, text: str) -> None:
-    with file_of(session, name).open("a") as file:
-        file.write(text)
-
-
 def ids(records: list[Any]) -> list[str]:
     return [record.id for record in records]
 
@@ -146,11 +137,12 @@ HOSTILE_IDS = (
 def test_an_id_that_holds_other_lines_writes_no_line_of_its_own(session: Session) -> None:
     """Neither into the log of readings nor into a context."""
     session.record_decision("poor", made_by="a")
-    for number, hostile in enumerate(HOSTILE_IDS):
-        line = f"  - {{id: {json.dumps(hostile)}, decision: hi {number}, made_by: a}}\n"
-        add_by_hand(session, "decisions.yaml", line)
+    folder = session.scope.tree.root / session.scope.directory
+    with (folder / "decisions.yaml").open("a") as file:
+        for number, hostile in enumerate(HOSTILE_IDS):
+            file.write(f"  - {{id: {json.dumps(hostile)}, decision: hi {number}, made_by: a}}\n")
     assert len(session.search(count_access=True)) == 5
-    log = file_of(session, "access.log").read_text()
+    log = (folder / "access.log").read_text()
     assert (log.count("\n"), log.split(" ")[1:]) == (1, ["DEC-001\n"])
     assert access.parse(log.encode())["DEC-001"].times == 1
     context = session.context()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def without(contents: Contents, files: set[tuple[str, str]]) -> Contents:
     scopes = {scope for scope, _ in files}
     kept["topics"] = [row for row in kept["topics"] if row[0] not in scopes]
     return kept
+
+
+def decide_at_once(session: Session, text: str) -> None:
+    with session.transaction() as tx:
+        made = tx.record_decision(text, made_by="a")
+        tx.add_turn("a", "decided", memory_refs=[made.id])
 
 
 class Histories(RuleBasedStateMachine):
@@ -78,34 +85,25 @@ class Histories(RuleBasedStateMachine):
     def new_session(self) -> None:
         self.memory.create_session(id=f"s{self.next()}", topic="auth")
 
-    @rule(choice=CHOICES, kind=st.integers(0, 8))
+    @rule(choice=CHOICES, kind=st.integers(0, 9))
     def write(self, choice: int, kind: int) -> None:
         session, text = self.pick(choice), f"text {self.next()} ü"
+        tags, refs = ["a", "a.b", f"typed{choice % 3}"], ["DEC-001"]
+        said = f"{text}: a and b, typed{choice % 3}\n---\n## Turn 1"
+        writes: tuple[Callable[[], object], ...] = (
+            lambda: session.record_decision(text, made_by="architect", tags=tags),
+            lambda: session.record_finding(text, discovered_by="b", tags=["b"], memory_refs=refs),
+            lambda: session.add_turn("user", said, memory_refs=refs),
+            lambda: session.record_learning(text, learned_by="veritas"),
+            lambda: session.record_preference(text, topic="x"),
+            lambda: self.memory.everywhere.record_pattern(text),
+            lambda: session.save_agent_state("veritas", {"focus": text}),
+            lambda: session.save_artifact("report", f"# {text}", tags=["r"]),
+            lambda: session.update_metadata(context={"phase": text, "tags": ["said", text[:6]]}),
+            lambda: decide_at_once(session, text),
+        )
         with suppress(SMPError):
-            if kind == 0:
-                tags = ["a", "a.b", f"typed{choice % 3}"]
-                session.record_decision(text, made_by="architect", tags=tags)
-            elif kind == 1:
-                refs = ["DEC-001"]
-                session.record_finding(text, discovered_by="b", tags=["b"], memory_refs=refs)
-            elif kind == 2:
-                said = f"{text}: a and b, typed{choice % 3}\n---\n## Turn 1"
-                session.add_turn("user", said, memory_refs=["DEC-001"])
-            elif kind == 3:
-                session.record_learning(text, learned_by="veritas")
-            elif kind == 4:
-                session.record_preference(text, topic="x")
-            elif kind == 5:
-                self.memory.everywhere.record_pattern(text)
-            elif kind == 6:
-                session.save_agent_state("veritas", {"focus": text})
-                session.save_artifact("report", f"# {text}", tags=["r"])
-            elif kind == 7:
-                session.update_metadata(context={"phase": text, "tags": ["said", text[:6]]})
-            else:
-                with session.transaction() as tx:
-                    made = tx.record_decision(text, made_by="a")
-                    tx.add_turn("a", "decided", memory_refs=[made.id])
+            writes[kind]()
 
     @rule(choice=CHOICES, other=CHOICES, how=st.sampled_from(["relate", "part", "prefer", "move"]))
     def end(self, choice: int, other: int, how: str) -> None:
