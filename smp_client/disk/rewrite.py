@@ -51,7 +51,11 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
     if after != before:
         _keep_odd(scope, file, before)
     while after != before:
-        slot = _prepare(scope, file, before, after)
+        temporary = scope.tree.create_temporary(after)
+        # The name tells after a crash whether the exchange has happened, and which bytes were read.
+        slot = _slot(scope, file, scope.tree.stat(temporary).st_ino, before)
+        scope.tree.make_directory(RETIRED)
+        scope.tree.rename(temporary, slot)
         scope.tree.exchange(slot, path)
         scope.tree.sync_parent(path)
         came, _ = _read(scope.tree, slot)
@@ -125,16 +129,6 @@ def _keep_odd(scope: Scope, file: str, content: bytes) -> None:
     if content.strip() and not is_plain(file, content):
         text, _ = scope.redaction.redacted_text(content.decode("utf-8", "surrogateescape"))
         quarantine_bytes(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
-
-
-def _prepare(scope: Scope, file: str, before: bytes, after: bytes) -> str:
-    """Make the new content durable in the slot that the old file will have."""
-    temporary = scope.tree.create_temporary(after)
-    # The name tells after a crash whether the exchange has happened, and which bytes were read.
-    slot = _slot(scope, file, scope.tree.stat(temporary).st_ino, before)
-    scope.tree.make_directory(RETIRED)
-    scope.tree.rename(temporary, slot)
-    return slot
 
 
 def _fold(scope: Scope, file: str, slot: str) -> None:

@@ -134,14 +134,13 @@ class Scope:
 
 def missing(tree: Tree, session_id: str) -> SessionNotFound:
     """Return the error for a session that is not in `active/`, with the way to restore it."""
-    deleted, archived = f"{DELETED}/{session_id}/{BACKUP}", f"{ARCHIVED}/{session_id}/{ARCHIVE}"
     with suppress(SMPError, OSError):
-        for path, state, command in (
-            (deleted, "deleted", "restore"),
-            (archived, "archived", "unarchive"),
+        for place, file, command in (
+            (DELETED, BACKUP, "restore"),
+            (ARCHIVED, ARCHIVE, "unarchive"),
         ):
-            if tree.exists(path):
-                problem = f"Session {session_id!r} is {state}."
+            if tree.exists(f"{place}/{session_id}/{file}"):
+                problem = f"Session {session_id!r} is {place}."
                 advice = f"smp {command} {session_id} brings it back."
                 return SessionPutAway(problem, session_id=session_id, advice=advice)
     problem = f"There is no session {session_id!r} under {tree.root}."
