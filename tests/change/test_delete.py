@@ -91,6 +91,13 @@ def test_a_memory_comes_back_behind_its_predecessor_else_last(filled: Session) -
     assert ids(filled, "decision")[0] == "DEC-001"
 
 
+def test_the_state_of_an_agent_comes_back_with_its_history(filled: Session) -> None:
+    filled.delete("ada", reason="a test")
+    filled.restore("ada")
+    assert filled.agent_state("ada")["next"] == "two"
+    assert [state["next"] for state in filled.agent_state_history("ada")] == ["one"]
+
+
 def test_a_number_is_never_given_again(filled: Session) -> None:
     filled.delete(["DEC-004", "turn-4"], reason="a test")
     assert filled.record_decision("The next", made_by="ada").id == "DEC-005"

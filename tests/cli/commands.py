@@ -18,6 +18,8 @@ from typing import Any
 
 from daemons import smp, started
 
+from smp_client import Memory
+
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe\rover\nnext\ttab\x7f"
 DRIVING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
@@ -99,3 +101,21 @@ def content(root: Path) -> dict[str, bytes]:
     """Return all files but SMP's own."""
     files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in files.items() if not name.startswith(".smp/")}
+
+
+def stocked(root: Path) -> None:
+    """Make a tree of two sessions and three preferences that hold everywhere."""
+    memory = Memory(root)
+    old = memory.create_session(id="old-1", project="Shop")
+    old.record_decision("Use OAuth 2.0", made_by="architect")
+    old.record_finding("The login has no rate limit", discovered_by="reviewer")
+    session = memory.create_session(id="s1", project="Shop")
+    place = {"file": "auth.py", "line": 1}
+    session.record_decision("Use OAuth 2.1", made_by="architect", location=place)
+    session.record_decision("Keep tokens in a cookie", made_by="architect")
+    session.record_finding("The tokens never expire", discovered_by="reviewer")
+    session.record_finding("The log has tokens in it", discovered_by="reviewer")
+    session.add_turn("user", "Hello")
+    for text in ("Tabs", "Spaces", "Whatever the file has"):
+        memory.everywhere.record_preference(text, confidence="explicit")
+    memory.close()

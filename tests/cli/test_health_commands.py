@@ -12,7 +12,6 @@ from commands import run, run_json
 from daemons import running, smp
 
 from smp_client import Memory, __version__
-from smp_client.model.layout import INDEX_FILE
 
 
 @pytest.fixture
@@ -59,21 +58,6 @@ def test_doctor_names_everything_that_is_wrong_with_the_next_step(root: Path) ->
     shown = smp("doctor", "--root", root).stdout
     assert shown.startswith("daemon          No daemon is running")
     assert "files           " in shown
-
-
-def test_doctor_mends_only_what_is_safe(root: Path) -> None:
-    """A damaged index is rebuilt, a directory made; a file that needs a person stays."""
-    run(root, "reindex")
-    (root / INDEX_FILE).write_bytes(b"no index at all" * 1000)
-    (root / "active/shop-1/artifacts").rmdir()
-    bad = root / "active/empty-1/learnings.yaml"
-    bad.write_text("learnings: {\n")
-    assert {area for area, _ in found(root, code=1)} == {"daemon", "index", "files"}
-    done = run_json(root, "doctor", "--fix", code=1)
-    assert any(step.startswith("reindex: ") for step in done["done"])
-    assert {one["area"] for one in done["found"]} == {"daemon", "files"}
-    assert bad.read_text() == "learnings: {\n"
-    assert [one["id"] for one in run_json(root, "search", "oauth")] == ["DEC-001"]
 
 
 def test_doctor_says_where_there_is_no_tree_and_makes_none(

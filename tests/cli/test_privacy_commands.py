@@ -8,12 +8,11 @@ import pwd
 from pathlib import Path
 
 import pytest
-from commands import HOSTILE, answered, content, run, run_json
+from commands import answered, content, run, run_json
 from daemons import smp
 from once import copied
 
 from smp_client import Memory
-from smp_client.disk.audit import read as read_audit
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 SECRET = "Jane Doe"
@@ -48,12 +47,9 @@ def places(root: Path) -> list[str]:
 
 CONDITIONS = """
 --agent vera                     | turn-2 DEC-001 FIND-001 vera STATE-001
---type turn                      | turn-1 turn-2
 --type artifact --type state     | vera report STATE-001
---tag security                   | DEC-001 DEC-002
 --text 'JANE doe'                | turn-1 DEC-002 report STATE-001
 --since today --type finding     | FIND-001
---until 2020-01-01               |
 vera DEC-001                     | vera DEC-001 STATE-001
 """
 
@@ -126,11 +122,6 @@ def test_a_person_is_asked_before_memories_are_destroyed(root: Path) -> None:
     assert "Use OAuth" not in str(content(root))
 
 
-def test_reasons_and_names_do_not_drive_the_terminal(root: Path) -> None:
-    said = run(root, "delete first-1 DEC-001", "--reason", HOSTILE, "--by", HOSTILE)
-    assert "\x1b" not in said + run(root, "restore --list") + run(root, "restore --list --json")
-
-
 def test_a_purge_needs_no_other_command(root: Path) -> None:
     """Memories that are in use are deleted first. Other places of the same words are named."""
     Memory(root).session("first-1").add_turn("user", f"Ask {SECRET} first")
@@ -163,7 +154,8 @@ def test_the_audit_log_names_the_account_unless_somebody_else_is_named(root: Pat
     run(root, "delete first-1 DEC-001 --reason test", env=hostile)
     run(root, "restore first-1 DEC-001 --by rita")
     run(root, "purge first-1 DEC-001 --now --by paul")
-    found = [(line["action"], line["by"]) for line in read_audit(Memory(root).tree)]
+    lines = [json.loads(line) for line in (root / "audit.log").read_text().splitlines()]
+    found = [(line["action"], line["by"]) for line in lines]
     account = pwd.getpwuid(os.geteuid()).pw_name
     names = [("delete", account), ("restore", "rita"), ("delete", "paul"), ("purge", "paul")]
     assert found == names

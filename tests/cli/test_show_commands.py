@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from commands import DRIVING, HOSTILE, run, run_json
+from commands import run, run_json
 
 from smp_client import Memory, Session
 from smp_client.passes.compaction import compact
@@ -115,12 +115,3 @@ def test_what_was_not_found_or_not_searched_is_said(session: Session, memory: Me
     assert "\nnot searched: active/s1/link: " in run(memory.root, "show --all-about nobody")
     problems = run_json(memory.root, "show --all-about nobody")["problems"]
     assert [one["path"] for one in problems] == ["active/s1/link"]
-
-
-def test_no_text_drives_the_terminal(session: Session, memory: Memory) -> None:
-    """Not that of a memory, not a question, and not the name of a file."""
-    session.add_turn("user", f"Jane Roe {HOSTILE}", remark=f"{HOSTILE} jane roe {HOSTILE}")
-    (memory.root / "active/s1/artifacts/\x1b]0;jane roe\x07.md").write_text("x")
-    for text in ("jane roe", f"nobody {HOSTILE}"):
-        for form in ((), ("--json",)):
-            assert not DRIVING.search(run(memory.root, "show --all-about", text, *form))

@@ -14,7 +14,7 @@ from daemons import SMP, smp
 from once import copied
 
 from smp_client import Memory, Session
-from smp_daemon.cli.output import cut, harmless, one_line, short_size, short_time, width
+from smp_daemon.cli.output import width
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 COLUMNS, LIMIT_BYTES = 80, 4096
@@ -83,24 +83,13 @@ def test_no_memory_drives_the_terminal_that_it_is_shown_on(tmp_path: Path) -> No
     root = ("--root", memory.root)
     seen = on_a_terminal("sessions", *root, columns=100)
     assert on_a_terminal("sessions", *root, columns=100, forked=False) == seen
-    for words in (["search", "hostile"], ["timeline"], ["show", "hostile"], ["show", "turn-1"]):
+    for words in (["search", "hostile"], ["timeline"], ["show", "hostile"], ["show", "turn-1"],
+                  ["show", "--all-about", "hostile"],
+                  ["delete", "hostile", "--dry-run", "--reason", HOSTILE]):  # fmt: skip
         seen += on_a_terminal(*words, *root, columns=30)
     as_json = on_a_terminal("sessions", "--json", *root, columns=100)
     assert not DRIVING.search(seen + as_json)
     assert json.loads(as_json)[0]["topic"] == HOSTILE
-
-
-def test_text_is_made_harmless_and_measured() -> None:
-    written = r"\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe over next tab\x7f"
-    assert one_line(HOSTILE) == written
-    assert harmless("a\r\nb\tc\rd") == "a\nb   c\\x0dd"
-    assert [width(text) for text in ("abc", "日本", "👍")] == [3, 4, 2]
-    cuts = [cut("日本語", columns) for columns in (6, 5, 4, 1)]
-    assert cuts == ["日本語", "日本…", "日…", "…"]
-    assert short_time("2026-01-11T14:30:59Z") == "2026-01-11 14:30"
-    assert [short_time(None), short_time("soon\x1b")] == ["", "soon\\x1b"]
-    sizes = [short_size(size) for size in (1023, 1536, 10 * 1024**2, 3 * 1024**3)]
-    assert sizes == ["1023 B", "1.5 KB", "10.0 MB", "3.0 GB"]
 
 
 def test_an_encoding_without_the_characters_is_no_failure(memory: Memory) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from daemons import smp
 from once import copied
 
 from smp_client import Memory
-from smp_daemon.cli.output import progress
+from smp_client.model.layout import INDEX_FILE
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 
@@ -155,25 +153,14 @@ def test_repair_mends_files_and_names_the_rest(root: Path) -> None:
     (root / "active/old/metadata.yaml").unlink()
     archive = root / "archived/packed-1/archive.tar.gz"
     archive.write_bytes(archive.read_bytes()[:-20])
+    run(root, "reindex")
+    (root / INDEX_FILE).write_bytes(b"no index at all" * 1000)
     found = {one["scope"] for one in run_json(root, "check", code=1)}
     assert {"new-1", "archived/packed-1"} <= found
     assert {one["scope"] for one in run_json(root, "check new", code=1)} == {"new-1"}
     done = run_json(root, "doctor --fix", code=1)
-    for step in ("new-1 set aside: ", "old make metadata: "):
+    for step in ("reindex: ", "new-1 set aside: ", "old make metadata: "):
         assert any(one.startswith(step) for one in done["done"])
     files = [one["problem"].partition(":")[0] for one in done["found"] if one["area"] == "files"]
     assert "archived/packed-1/archive.tar.gz" in files
     assert Memory(root).session("new-1").record_decision("One more", made_by="a").id
-
-
-def test_progress_counts_on_a_terminal_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pty.openpty()
-    with monkeypatch.context() as patch, os.fdopen(theirs, "w") as terminal:
-        patch.setattr("sys.stderr", terminal)
-        with progress("entries read:", hidden_s=0.0) as advance:
-            advance()
-    shown = ""
-    while shown.count("\r") < 3:  # a read at the end of the terminal fails
-        shown += os.read(ours, 4096).decode()
-    os.close(ours)
-    assert [line.strip() for line in shown.split("\r")] == ["", "entries read: 1", "", ""]

@@ -13,12 +13,7 @@ from daemons import Daemon, running, settings_file, smp, status, wait_until
 from test_redaction import ACCESS_KEY, PASSWORD, REDACTED, SAYS, SHOWN, TOKEN, places_of
 
 from smp_client import Memory, Session
-from smp_client.index import exposures
-from smp_client.index.database import Index
 from smp_client.index.exposures import ADVICE
-from smp_client.index.take_in import rebuild
-from smp_client.privacy import leaks
-from smp_client.redaction.redact import Redaction
 
 AT = '"2026-01-11T14:30:00Z"'
 
@@ -77,31 +72,6 @@ def watched(memory: Memory, tmp_path: Path, **redaction: Any) -> Iterator[Daemon
     config = settings_file(tmp_path, redaction=redaction)
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         yield daemon
-
-
-@pytest.fixture
-def index() -> Iterator[Index]:
-    found = Index.in_memory()
-    yield found
-    found.close()
-
-
-def test_every_kind_of_file_is_looked_at_and_only_what_is_new(
-    memory: Memory, unlocked: Session, index: Index
-) -> None:
-    """What was looked at once is not looked at again, unless something else is looked for."""
-    rebuild(memory, index)
-    assert sum(leaks.look(index, Redaction())) > 0
-    found = exposures.found(index)
-    assert {(one.scope, one.file) for one in found} == PLACES
-    assert list(leaks.look(index, Redaction())) == []
-    (one,) = [one for one in found if one.id == "FIND-x"]
-    assert dict(one.kinds) == {"aws_access_key": 1, "password": 1}
-    assert sum(leaks.look(index, Redaction(personal=("email",)))) > 0
-    said = exposures.sentence(exposures.found(index))
-    assert not any(secret in said for secret in (TOKEN, PASSWORD, ACCESS_KEY))
-    leaks.forget(index)
-    assert exposures.found(index) == []
 
 
 def secrets(root: Path) -> int:
