@@ -30,7 +30,7 @@ class Summary:
     preferences: list[Record]
 
 
-def summarise(view: View, topics: int = _TOPICS) -> Summary:
+def summarise(view: View) -> Summary:
     condition, given = where(view, Wanted())
     ask = view.index.connection.execute
     times = (
@@ -44,7 +44,7 @@ def summarise(view: View, topics: int = _TOPICS) -> Summary:
         tuple(map(session_of, view.scopes)),
         {type_of(name): count for name, count in ask(types, given)},
         first and first[0], last and last[0],
-        dict(ask(actors, given).fetchall()), topics_of(view.index, view.scopes)[:topics],
+        dict(ask(actors, given).fetchall()), topics_of(view.index, view.scopes)[:_TOPICS],
         _of_type(view, "decision"), _of_type(view, "finding"), _of_type(view, "preference"),
     )  # fmt: skip
 
