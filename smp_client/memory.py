@@ -187,10 +187,7 @@ class Memory(Place):
             return self._session(session_id(self, name))
 
     def sessions(self, state: str | None = None) -> list[Session]:
-        """Return the sessions in `active/`, or those in one state, the one used last first.
-
-        Reading is a use, too.
-        """
+        """Return the sessions in `active/`, or those in one state, the last used first."""
         from .passes.lifecycle import activities
 
         found = [one for one in self._sessions() if state is None or one.state == state]

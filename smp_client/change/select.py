@@ -147,8 +147,6 @@ def require_known(memory: Memory, name: str, ids: Collection[str], meant: list[H
     known = {one.id for one in meant} | {agent_of(one) for one in meant}
     for memory_id in ids:
         if memory_id not in known:
-            if memory_id == id_of_file(METADATA):
-                raise Invalid(["the metadata of a session go with the session, or are changed"])
             raise missing(memory._scope(name), memory_id)
 
 

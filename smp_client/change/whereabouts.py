@@ -1,4 +1,4 @@
-"""Where a memory is that is not in its file: deleted, evicted by compaction, or purged."""
+"""Where a memory is that is not in its file: deleted, or evicted by compaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _BACK = {
     "deleted": "To restore it: smp restore {0} {1}, or session.restore({1!r}).",
     "evicted": "To bring it back: smp compact {0} {1} --bring-back,"
     " or session.bring_back([{1!r}]).",
-    "purged": "Nothing brings it back.",
 }
 
 
@@ -40,7 +39,4 @@ def _state(scope: Scope, memory_id: str) -> tuple[str, str] | None:
                      if any(item.id == memory_id for item in manifest.items)]  # fmt: skip
             if times := [manifest.at for manifest in found if manifest.kind == state]:
                 return state, max(times)
-    from ..disk.tombstones import Purged, load
-
-    stamp = load(scope.tree).get(scope.name, Purged()).memories.get(memory_id)
-    return ("purged", stamp) if stamp else None
+    return None

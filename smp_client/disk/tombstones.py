@@ -29,9 +29,8 @@ class Purged:
     """The purged memories of one session, or of `global`."""
 
     whole: str = ""  # when the session itself was purged, if it was
-    # Each with when it was purged; of a session that was made anew since, only since then.
-    memories: dict[str, str] = field(default_factory=dict)
-    _entries: dict[str, list[Mapping[str, Value]]] = field(default_factory=dict)  # by each id
+    # By each id; of a session that was made anew since, only since then.
+    _entries: dict[str, list[Mapping[str, Value]]] = field(default_factory=dict)
 
     def holds(self, file: str, value: Mapping[str, Value]) -> bool:
         """Return whether this very memory was purged.
@@ -49,11 +48,9 @@ class Purged:
         return False
 
     def take(self, entry: Mapping[str, Value]) -> None:
-        at = str(entry.get("purged_at"))
         if "id" not in entry:
-            self.whole, self.memories, self._entries = at, {}, {}
+            self.whole, self._entries = str(entry.get("purged_at")), {}
             return
-        self.memories[str(entry["id"])] = at
         imported = entry.get("imported_ids")
         for name in (entry["id"], *(imported if isinstance(imported, list) else ())):
             self._entries.setdefault(str(name), []).append(entry)

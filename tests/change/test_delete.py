@@ -209,7 +209,7 @@ def test_wrong_calls_say_what_is_wrong_and_change_nothing(memory: Memory, filled
     before, privacy = files(memory), memory.privacy
     for error, call in (
         (MemoryNotFound, lambda: filled.delete("DEC-099", reason="a test")),
-        (Invalid, lambda: filled.delete("metadata", reason="a test")),
+        (MemoryNotFound, lambda: filled.delete("metadata", reason="a test")),
         (Invalid, lambda: filled.delete(reason="a test")),
         (Invalid, lambda: filled.delete("DEC-001", topic="odd", reason="a test")),
         (Invalid, lambda: filled.delete("DEC-001", reason="  ")),

@@ -11,7 +11,6 @@ from smp_client.passes.check import check
 
 @pytest.mark.parametrize(("state", "advice"), [
     ("deleted", "smp restore s1 DEC-001"), ("evicted", "smp compact s1 DEC-001 --bring-back"),
-    ("purged", "Nothing brings it back"),
 ])  # fmt: skip
 def test_the_error_says_what_happened(
     memory: Memory, session: Session, state: str, advice: str
@@ -20,10 +19,8 @@ def test_the_error_says_what_happened(
     session.add_turn("user", "hello", memory_refs=["DEC-001", "NOT-001"])
     if state == "evicted":
         evict(memory, "s1", "DEC-001")
-    elif state == "deleted":
-        session.delete("DEC-001", reason="privacy")
     else:
-        memory.privacy.purge_now("s1", ["DEC-001"])
+        session.delete("DEC-001", reason="privacy")
     with pytest.raises(MemoryNotFound, match=f"it was {state} on .*{advice}"):
         session.update("DEC-001", rationale="too late")
     assert session.get("turn-1").data["memory_refs"][0] == "DEC-001"
