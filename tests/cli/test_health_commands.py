@@ -106,5 +106,10 @@ def test_the_script_of_bash_completes(root: Path, tmp_path: Path) -> None:
     assert done.stdout.strip() == "shop-1"
 
 
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
+    assert f"_SMP_COMPLETE={shell}_complete" in smp("completion", shell).stdout
+
+
 def test_the_version_is_printed() -> None:
     assert smp("--version").stdout == f"smp, version {__version__}\n"

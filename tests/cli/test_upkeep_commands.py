@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from once import copied
 
 from smp_client import Memory
 from smp_client.model.layout import INDEX_FILE
+from smp_daemon.cli.output import progress
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 
@@ -164,3 +166,12 @@ def test_repair_mends_files_and_names_the_rest(root: Path) -> None:
     files = [one["problem"].partition(":")[0] for one in done["found"] if one["area"] == "files"]
     assert "archived/packed-1/archive.tar.gz" in files
     assert Memory(root).session("new-1").record_decision("One more", made_by="a").id
+
+
+def test_progress_counts_on_a_terminal_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    with progress("entries read:", hidden_s=0.0) as advance:
+        advance()
+    assert [part.strip() for part in terminal.getvalue().split("\r")] == ["", "entries read: 1", "", ""]
