@@ -25,6 +25,16 @@ def quarantined(tree: Tree) -> Iterator[str]:
                 yield f"{QUARANTINE}/{scope}/{name}"
 
 
+def is_of_file(piece: str, file: str) -> bool:
+    """Return whether a quarantined piece, by its name, was a part of this file."""
+    return _shown(file) in piece
+
+
+def _shown(file: str) -> str:
+    text = "".join(sign if sign.isprintable() else "_" for sign in file.replace("/", "+"))
+    return f"-{text[:_NAME_CHARACTERS]}-"
+
+
 def quarantine_bytes(scope: Scope, file: str, content: bytes, why: str, offset: int = 0) -> str:
     """Write bytes durably into quarantine, so that the caller may cut them from their file.
 
@@ -32,8 +42,7 @@ def quarantine_bytes(scope: Scope, file: str, content: bytes, why: str, offset: 
     """
     tree, at, directory = scope.tree, scope.options.clock(), f"{QUARANTINE}/{scope.name}"
     tree.make_directory(directory)
-    shown = "".join(sign if sign.isprintable() else "_" for sign in file.replace("/", "+"))
-    name = f"{directory}/{at:%Y%m%dT%H%M%S}-{shown[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
+    name = f"{directory}/{at:%Y%m%dT%H%M%S}{_shown(file)}{os.urandom(4).hex()}"
     tree.create(f"{name}.bytes", content)
     note: dict[str, Value] = {"version": 1, "file": file, "offset": offset, "bytes": len(content)}
     note |= {"set_aside_at": render_time(at), "why": why}

@@ -27,6 +27,7 @@ from ..change.restore import delete, removal, sessions_with
 from ..change.select import Selection, agent_of, several, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
+from ..disk.quarantine import is_of_file
 from ..disk.scopes import BACKUP
 from ..disk.session_files import METADATA
 from ..index.sync import ask_for_scrub, scrub_index
@@ -395,14 +396,14 @@ def _identity(one: Holding | Item) -> tuple[str, str, str]:
 
 
 def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> None:
-    """Remove these memories from quarantined bytes: by their own bytes, else by their ids."""
+    """Remove these memories from quarantined bytes: by their file, their own bytes, or their ids."""
     for path in [*tree.files_below(f"{QUARANTINE}/{name}")]:
         if path.endswith(".note.yaml"):
             continue
         content = rest = tree.read(path)
         for one in gone:
             if one.is_file:
-                rest = b"" if rest == one.raw else rest
+                rest = b"" if is_of_file(path, one.file) else rest
                 continue
             rest = rest.replace(one.raw.strip(b"\n"), b"")
             # A file in another style is kept since it was rendered plain.
