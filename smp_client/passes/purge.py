@@ -396,7 +396,7 @@ def _identity(one: Holding | Item) -> tuple[str, str, str]:
 
 
 def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> None:
-    """Remove these memories from quarantined bytes: by their file, their own bytes, or their ids."""
+    """Remove these memories from quarantined bytes: by their file, own bytes, or ids."""
     for path in [*tree.files_below(f"{QUARANTINE}/{name}")]:
         if path.endswith(".note.yaml"):
             continue
