@@ -1,7 +1,7 @@
 """A session, and the record files that it and `global/` have in common.
 
-These methods write files and read them directly. Every other method is one call into the layer that
-does it, which is imported late: a program that only writes loads nothing else.
+A method reads or writes files itself, or is one call into the layer that does the work. Such a
+layer is imported late, so that a program that only writes starts without it.
 """
 
 from __future__ import annotations

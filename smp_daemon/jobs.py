@@ -1,7 +1,7 @@
 """The jobs of the daemon: for the index, for crashed writers, and the passes of sessions.
 
-A job is a series of steps, each for one session. The worker does one step after all other work that
-is due. So notices, cookies and the heartbeat wait at most as long as one session takes.
+A job is a series of steps: of a pass, mostly one for each session. The worker does one step after
+all other work that is due. So notices and cookies wait at most as long as one step takes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smp_client import Conflict, LockTimeout, Memory, Session, SessionNotFound, SMPError
-from smp_client.disk.usage import CRITICAL_PCT
+from smp_client.disk.usage import CRITICAL_PCT, Size
 from smp_client.index import meaning
 from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import rebuild
@@ -119,6 +119,8 @@ class Run:
 
 
 class Maintenance:
+    """The runs that are queued or under way, for all trees of the worker."""
+
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._runs: dict[tuple[str, Root], Run] = {}  # in the order in which they were asked for
@@ -276,14 +278,15 @@ class Maintenance:
             return purge.carry_out(memory, due.get(name, []), by="daemon", index=index)
 
         yield from run.each(due, carry_out)
-        # Without a decision: the locks and temporaries that an earlier purge has left.
+        # Without a decision: the temporaries and scrubs that an earlier purge has left.
         run.add("", carry_out(""))
 
     def weigh(self, root: Root, session: str) -> None:
         """Ask for a compaction of a session that is too full and has grown since the last one."""
         try:
             files = root.memory._session(session)
-            size, due = files.size(), trigger(files.size(), policy_of(files))
+            size = files.size()
+            due = trigger(size, policy_of(files))
         except SessionNotFound:
             return
         except (OSError, SMPError, ValueError, sqlite3.Error) as error:
@@ -295,7 +298,7 @@ class Maintenance:
             root.compacted.pop(session, None)
             root.problems.pop(FULLNESS + session, None)
             if size.utilization_pct >= CRITICAL_PCT:
-                self._warn(root, files, "its settings ask for no compaction")
+                self._warn(root, session, size, "its settings ask for no compaction")
         elif size.total_bytes - root.compacted.get(session, 0) >= size.quota_bytes * GROWN_SHARE:
             root.too_full[session] = due
             self.ask_for(COMPACTION, root)
@@ -322,16 +325,16 @@ class Maintenance:
             del root.too_full[session]
 
     def _note_size(self, root: Root, session: Session, why: str, *, failed: bool = False) -> None:
-        """Note the size after a compaction, and as a problem that the session is still full."""
+        """Note the size after a compaction. A session that is full, or failed, is a problem."""
         size = session.size()
         root.compacted[session.id] = size.total_bytes
         root.problems.pop(FULLNESS + session.id, None)
         if failed or size.utilization_pct >= CRITICAL_PCT:
-            self._warn(root, session, f"could not be compacted: {why.rstrip('.')}")
+            self._warn(root, session.id, size, f"could not be compacted: {why.rstrip('.')}")
 
-    def _warn(self, root: Root, session: Session, why: str) -> None:
-        full = f"Session {session.id} is {session.size().utilization_pct:.0f} % full and {why}"
-        root.problems[FULLNESS + session.id] = f"{full}; archive it or raise its quota."
+    def _warn(self, root: Root, session: str, size: Size, why: str) -> None:
+        full = f"Session {session} is {size.utilization_pct:.0f} % full and {why}"
+        root.problems[FULLNESS + session] = f"{full}; archive it or raise its quota."
 
 
 def _sessions(memory: Memory) -> list[str]:

@@ -257,7 +257,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
 
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     """Return the condition of the wanted memories, with its parameters."""
-    # With a plus SQLite goes by the keys, which are few, or from the latest on.
+    # A plus hides the scope from SQLite: it goes by the keys, which are few, or from the latest.
     is_latest = len(view.scopes) > 1 and want.limit is not None
     is_latest = is_latest and (want.order or "").startswith("m.at DESC")
     aside = want.tags or want.has_keys or is_latest

@@ -46,8 +46,8 @@ class Change:
 
     `old` is the hash that it has now, or None where it comes in. `new` is its bytes, or its fields,
     or None where it goes. `container` is the bundle that holds it, and empty for the session's
-    files. A change without an id is of a line in the head of a record file; one that is gone is no
-    conflict.
+    files. In a record file, a change without an id is of a line in the head; a line that is gone is
+    no conflict.
     """
 
     file: str
@@ -276,7 +276,8 @@ class _Work:
         """Return the items of a bundle of records, or of single files, after the changes.
 
         A memory that was in two places when it was deleted is in the bundle twice; one change means
-        both. Facts of a change are added to the item of the draft; those that the item has change.
+        both. The item of the draft gets all facts of a change. The item that stays in the bundle
+        gets new values of the facts that it has.
         """
         wanted = {(change.file, change.id, change.old): change for change in changes}
         missing = dict(wanted)

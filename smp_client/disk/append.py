@@ -52,7 +52,7 @@ class Reserved(NamedTuple):
 
 def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) -> dict[str, Value]:
     """Give a record its id under the lock, make it durable, and return it with its id."""
-    # Any version: the tail of a file is that of a known one.
+    # Any version: `tail_of` checks that of a file whose end is not noted.
     with scope.locked([kind.file], f"adding a {kind.name}", any_version=True) as held:
         tail = tail_of(scope, kind, held[kind.file])
         return _add(scope, kind, held[kind.file], tail, [fields], quota)[0][0]

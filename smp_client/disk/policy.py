@@ -1,6 +1,6 @@
 """How a client behaves, and the daemon's configuration of decay, ranking and redaction for it.
 
-That one is in `.smp/policy.json`, so that the library and the command answer and write alike.
+The configuration is in `.smp/policy.json`, so that library and command answer and write alike.
 Without the file, or with one that makes no sense, the defaults hold: secrets are redacted. A client
 with a policy of its own uses that.
 """

@@ -3,7 +3,7 @@
 A memory that is not in the tree is added. Same id and other content: ours stays and the id is
 listed as a conflict, unless `replace` takes theirs. A tombstone deletes once. A memory that was
 deleted or purged here stays away. Secrets are redacted before anything is written. Every batch is
-durable when it is written, so an import that was cut off is repeated.
+durable when it is written, so an import that was cut off can be repeated.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from ..disk import tombstones
 from ..disk.append import append_many
 from ..disk.rewrite import rewrite
+from ..disk.scopes import ARCHIVE
 from ..disk.session_files import METADATA, STATE_BASE_PRIORITY, new_metadata
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_new_session_id, lock_rank
 from ..model.outcome import Action, Outcome
-from ..model.record import CONTENT_CAP_BYTES, SESSION_KINDS, TURN, Kind, is_memory_id
+from ..model.record import CONTENT_CAP_BYTES, SESSION_KINDS, STATE_HISTORY, TURN, Kind, is_memory_id
 from ..model.times import render_time, same_time, time_of
 from ..text.contents import plain_fields
 from ..text.format import format_of
@@ -130,7 +131,7 @@ class Intake:
         self._refused: set[str] = set()  # sessions that cannot be written, each reported once
 
     def take(self, given: Iterable[Read]) -> Outcome:
-        """Take in entries, session by session. A bad entry is reported, and the rest goes on."""
+        """Take in entries. A bad entry is reported; only a header of another version ends it."""
         outcome = self.outcome
         for where, entry, problem in given:
             if entry is not None:
@@ -190,9 +191,9 @@ class Intake:
         if not memory.root.is_dir():
             return session
         session.is_there = name == GLOBAL or memory.tree.exists(f"{ACTIVE}/{name}")
-        is_packed = memory.tree.exists(f"{ARCHIVED}/{name}/archive.tar.gz")
+        is_packed = memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}")
         session.is_archived = is_packed and not session.is_there
-        for folder in ("", "agent-states/history/") if session.is_there else ():
+        for folder in ("", f"{STATE_HISTORY}/") if session.is_there else ():
             found = memory.tree.sizes(scope.path(folder).rstrip("/"))
             session.sizes |= {f"{folder}{file}": size for file, size in found.items()}
         for entry in deleted_entries(memory, name, self.outcome.notes):
@@ -244,7 +245,7 @@ class Intake:
             self._flush(session)
 
     def _compare(self, session: _Session, kind: Kind | None, held: Entry, entry: Entry) -> None:
-        """Compare a memory with ours of its id; a secret in theirs is redacted in ours."""
+        """Compare a memory with ours of its id: as it is, and then without secrets, as ours is."""
         ours, record, fates = held["record"], entry["record"], session.fates
         said = session.said(ours, record)
         if said == session.said(record, record):
@@ -376,7 +377,7 @@ class Intake:
         memory, name = self._memory, session.name
         if session.is_archived and name not in self._refused:
             self._refused.add(name)
-            advice = f"smp restore {name} brings it back, then import it again"
+            advice = f"smp unarchive {name} brings it back, then import it again"
             said = f"{name} is archived, and its new memories were left out: {advice}."
             self.outcome.problems.append(said)
         if session.is_archived or session.is_there:
@@ -423,7 +424,7 @@ class Intake:
             self.outcome.problems.append(f"{session.name}: {error}")
 
     def _apply_tombstones(self, session: _Session) -> None:
-        """Delete the memories that the source deleted, once: a used tombstone is noted."""
+        """Delete the memories that the source deleted; once, where a session in use can note it."""
         meant = session.tombstones.keys() - session.applied.keys()
         ours = {source_id: session.ids.get(source_id, str(entry["record"]["id"]))
                 for (_, source_id), entry in session.known.items()

@@ -76,7 +76,7 @@ class Event:
     actor: str  # who said or made it; empty where nobody is named
     text: str
     topics: tuple[str, ...]
-    further: dict[str, str]  # severity of a finding; source and target of a relationship
+    further: dict[str, str]  # severity of a finding; the three parts of a relationship
     marks: tuple[str, ...] = ()  # as those of a Record
 
 

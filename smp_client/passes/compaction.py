@@ -65,7 +65,7 @@ class Item(NamedTuple):
     id: str
     type: str
     file: str
-    start: int
+    start: int  # where it begins, in bytes; the line of an earlier state
     bytes: int
     hash: str
     priority: float  # as of now
@@ -378,7 +378,7 @@ def _evict(session: Session, target: int, notes: list[str]) -> CompactionPlan:
     path = f"{archived_scope(session.id)}/{name}"
     draft = (path, Manifest("evicted", session.id, render_time(now), "smp", why))
     kept = apply(session.scope, Request(changes, draft, doing="compacting"))
-    if kept:
+    if kept:  # changed without a lock: they stay in their files, and leave the bundle
         copies = [replace(one, new=None, container=path) for one in changes if one.id in kept]
         apply(session.scope, Request(copies, doing="compacting"))
         notes += [f"{memory_id} was changed meanwhile, and stays" for memory_id in sorted(kept)]

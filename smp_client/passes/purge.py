@@ -5,8 +5,8 @@ have not. A bundle must be seen overdue twice, with `WAIT_S` of uptime between, 
 it. Uptime adds up over restarts; time in which the machine was off does not count. The ledger of it
 is derived: losing it only delays.
 
-A purge removes by id every copy that SMP made, cleans the index, and lists where others wrote the
-same words.
+A purge removes a memory and every copy that SMP made of it, cleans the index, and lists where
+others wrote the same words.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WAIT_S = 6 * 86_400.0
 _NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: nothing is purged."
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
-_WAIT_S, _PAUSE_S = 4.0, 0.1  # for old versions of a file, which rest and may be open
+_CLOSING_S, _PAUSE_S = 4.0, 0.1  # how long old versions of files are waited for, and each look
 _LINE = 12  # characters; a shorter line may stand anywhere
 _NEEDLES = 20  # lines of purged memories that are sought in other files
 
@@ -292,7 +292,7 @@ def _await_closed(memory: Memory, name: str) -> list[str]:
 
     A program that has one open may still write into it, so it is not removed before it is closed.
     """
-    until, scope = time.monotonic() + _WAIT_S, memory._scope(name)
+    until, scope = time.monotonic() + _CLOSING_S, memory._scope(name)
     while left := _old_versions(memory.tree, name):
         if is_in_use(memory, name):
             fold_retired(scope)

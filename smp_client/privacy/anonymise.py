@@ -98,7 +98,7 @@ class Mask:
     ) -> None:  # fmt: skip
         sessions = every_session(memory) if sessions is None else sessions
         self.problems: list[str] = []
-        self.summaries: dict[str, str] = {}  # their new hashes, by id
+        self.summaries: dict[str, str] = {}  # by id: the new hash of a summary of turns
         ids, taken = set(sessions), set[str]()
         given = [*several(names), *several(projects)]
         if wrong := [one for one in given if len(one.strip()) < 2 or not re.search(r"[^\W_]", one)]:
@@ -195,12 +195,12 @@ def anonymize(
             require_known(memory, session, ids, meant)
         # Metadata and profile say who is who: they have the first placeholders.
         meant.sort(key=lambda one: one.file not in (METADATA, PROFILE))
-        changed = [(one, change) for one in meant if (change := _change(mask, one)) is not None]
-        changes = [change for _, change in changed]
+        pairs = [(one, change) for one in meant if (change := _change(mask, one)) is not None]
+        changes = [change for _, change in pairs]
         changes += [] if ids is not None else _of_head(memory, session, mask)
-        if changed:
-            about = tuple(change.id for _, change in changed)
-            kinds = tuple(type_of(one.type) for one, _ in changed)
+        if pairs:
+            about = tuple(change.id for _, change in pairs)
+            kinds = tuple(type_of(one.type) for one, _ in pairs)
             outcome.actions.append(Action(session, "anonymize", about, reason, kinds=kinds))
         outcome.counts = mask.placeholders.counts()
         outcome.replacements = mask.placeholders.replacements(with_originals=dry_run)
@@ -230,7 +230,11 @@ def anonymize(
 
 
 def _change(mask: Mask, one: Holding) -> Change | None:
-    """Return the change of one memory; None where it names nobody, or has no id."""
+    """Return the change of one memory; None where it names nobody or has no id.
+
+    A memory that cannot be read stays as it is, and is a problem. An evicted turn changes whenever
+    its summary stands in the conversation.
+    """
     try:
         new = changed(one, functools.partial(mask.record, one.file), mask.placeholders.text)
     except (SMPError, BadYaml, UnicodeDecodeError) as error:
@@ -249,7 +253,7 @@ def _change(mask: Mask, one: Holding) -> Change | None:
 
 
 def _of_head(memory: Memory, session: str, mask: Mask) -> list[Change]:
-    """Return the changes of lines in the head of the conversation, as its participants."""
+    """Return the changes of lines in the head of the conversation, such as its participants."""
     container = "" if is_in_use(memory, session) else f"{ARCHIVED}/{session}/{ARCHIVE}"
     changes: list[Change] = []
     with suppress(SMPError, OSError):  # it was reported with the memories

@@ -200,7 +200,7 @@ def show(call: Call) -> None:
 
 
 def _held(memory: Memory, session: str, memory_id: str) -> Holding:
-    """Return a memory that is in use, else one that is archived, evicted or deleted."""
+    """Return a memory that is in use, else one in a bundle: archived, evicted, deleted, undo."""
     from smp_client.change.holdings import EVERY, holdings, in_use, is_in_use
 
     if is_in_use(memory, session):  # without reading the rest of a large session

@@ -235,7 +235,7 @@ def test_an_old_version_that_a_program_writes_to_is_reported(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bytes may be the only ones of a record of that program, so it stays until it is closed."""
-    monkeypatch.setattr(pass_, "_WAIT_S", 0.5)
+    monkeypatch.setattr(pass_, "_CLOSING_S", 0.5)
     with (memory.root / "active/s1/findings.yaml").open("ab", buffering=0) as writer:
         (problem,) = memory.privacy.purge_now("s1", ["FIND-001"]).problems
         assert "until the program that has it open closes it" in problem
