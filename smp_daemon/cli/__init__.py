@@ -65,7 +65,7 @@ GROUPS = {
     },
     "Rarely needed": {
         "activate": ("upkeep", "Mark SESSION as in use."),
-        "deactivate": ("upkeep", "Mark SESSION as not in use."),
+        "deactivate": ("upkeep", "Mark SESSION as not in use, until the daemon sees its next use."),
         "decay": ("upkeep", "Write the priorities of now into the files."),
         "sync": ("upkeep", "Wait until everything on disk is in the index."),
         "reindex": ("upkeep", "Rebuild the index from the files."),
