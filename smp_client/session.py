@@ -169,7 +169,7 @@ class RecordFiles(Writer):
         return self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
 
     def anonymize(self, id: str | Sequence[str] | None = None, **how: Any) -> Anonymized:
-        """Replace names of people and projects; `how` is as for `memory.privacy.anonymize`."""
+        """Replace texts that identify somebody; `how` is as for `memory.privacy.anonymize`."""
         return self.memory.privacy.anonymize(self.scope.name, id, **how)
 
     def kind_of_record(self, memory_id: str) -> Kind:

@@ -47,9 +47,8 @@ class Options(NamedTuple):
     redaction: Redaction | None = None  # which secrets are redacted in every write
 
 
-def publish(
-    tree: Tree, policy: Policy, weights: Weights, redaction: Redaction | None = None
-) -> None:
+def publish(tree: Tree, policy: Policy, weights: Weights, redaction: Redaction | None) -> None:
+    """Write the configuration for every client under a root."""
     wanted = (redaction or Redaction())._asdict()
     wanted["patterns"] = dict(wanted["patterns"])
     rules = {name: rule._asdict() for name, rule in policy.rules.items()}
@@ -59,6 +58,8 @@ def publish(
 
 
 class Published(NamedTuple):
+    """The configuration under a root, or the defaults."""
+
     policy: Policy = Policy()
     weights: Weights = Weights()
     redaction: Redaction = Redaction()

@@ -84,7 +84,7 @@ def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
     """Return the topics, the most mentioned first. Of several scopes, ids say `session/DEC-001`."""
     within, ask = _within(scopes), index.connection.execute
     source = f"topics WHERE {within.text} AND topic <> '*' AND type <> '{SUMMARY}'"
-    name = "id"
+    name = "id"  # one scope is read in the order of the key of the table
     if len(scopes) > 1:
         source = f"(SELECT * FROM {source} ORDER BY topic, type, at, id, scope)"
         name = f"REPLACE(scope, '{ARCHIVED}/', '') || '/' || id"

@@ -139,7 +139,7 @@ class Mask:
         self.agents = [name for name in agents if not every.find(name)]
         self._ids = {one for one in ids if any(map(str.isdecimal, one))}  # references
 
-    def __call__(self, entry: dict[str, Any]) -> dict[str, Any] | None:
+    def __call__(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry of an export with placeholders."""
         new = dict(entry)
         if "metadata" in entry:
@@ -178,8 +178,9 @@ def anonymize(
     config: Anonymization | None = None, reason: str = "anonymised", by: str = "user",
     dry_run: bool = False, now: bool = False,
 ) -> Anonymized:  # fmt: skip
-    """Replace names of people and projects by placeholders in a session, or in these memories.
+    """Replace texts that identify somebody by placeholders in a session, or in these memories.
 
+    By default names of people and projects, contacts, addresses, paths and secrets are replaced.
     Until its deadline `restore_batch` undoes it; with `now` the originals are purged at once.
     """
     ids = None if id is None else [check_memory_id(one) for one in several(id)]
