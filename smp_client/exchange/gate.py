@@ -177,7 +177,7 @@ class Exchange:
         outcome.actions += compared.actions
         outcome.problems += [one for one in compared.problems if one not in outcome.problems]
         outcome.counts.update({word: compared.counts[word] for word in ("missing", "differ")})
-        warning = "It holds everything that was in the source, secrets included."
+        warning = "It holds the files that were read, secrets included."
         outcome.notes.append(f"The backup is {place}. {warning}")
         return outcome
 

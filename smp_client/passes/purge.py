@@ -224,10 +224,10 @@ def purge_now(
     outcome = Outcome(dry_run=dry_run)
     if batch is not None:
         names = sessions_with(memory, batch) if name is None else [name]
-        meant = [one for part in names for one in _parts(memory, part, batch=batch)]
+        meant = [one for part in names for one in _parts(memory, part, outcome, batch=batch)]
         if not meant:
-            raise MemoryNotFound(f"Nothing is deleted under the batch {batch!r}.",
-                                 advice="smp restore --list shows all batches.")  # fmt: skip
+            said = f"Nothing that can be read is deleted under the batch {batch!r}."
+            raise MemoryNotFound(said, advice="smp restore --list shows all batches.")
     elif ids is not None:
         meant = _memories_now(memory, name or "", tuple(dict.fromkeys(several(ids))), by, outcome)
     else:
@@ -247,7 +247,7 @@ def _memories_now(
 ) -> list[Doomed]:
     if not outcome.dry_run:
         memory._scope(name).recover()  # every change that was cut off is done by now
-    parts = _parts(memory, name, ids)
+    parts = _parts(memory, name, outcome, ids)
     known = {item.id for part in parts for item in part.items}
     left = tuple(one for one in ids if one not in known)
     if left:
@@ -256,19 +256,21 @@ def _memories_now(
         outcome.problems += done.problems
         for one in done.actions if outcome.dry_run else ():
             outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))
-        parts += [] if outcome.dry_run else _parts(memory, name, batch=done.batch)
+        parts += [] if outcome.dry_run else _parts(memory, name, outcome, batch=done.batch)
     return parts
 
 
 def _parts(
-    memory: Memory, name: str, ids: Collection[str] = (), *, batch: str | None = None
-) -> list[Doomed]:
+    memory: Memory, name: str, outcome: Outcome, ids: Collection[str] = (), *,
+    batch: str | None = None,
+) -> list[Doomed]:  # fmt: skip
     """Return the bundles of a session with their memories of these ids, or of this batch.
 
     Earlier states of an agent go with its state.
     """
     found: list[Doomed] = []
-    for one in _doomed(memory, name if name == GLOBAL else check_session_id(name), []):
+    known = name if name == GLOBAL else check_session_id(name)
+    for one in _doomed(memory, known, outcome.problems):
         items = one.items if one.batch == batch else ()
         if batch is None:
             items = tuple(item for item in one.items if {item.id, agent_of(item)} & {*ids})

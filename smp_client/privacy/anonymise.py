@@ -23,7 +23,7 @@ from ..change.select import agent_of, require_known, several
 from ..disk import audit, bundle
 from ..disk.scopes import ARCHIVE, STATES
 from ..disk.session_files import METADATA
-from ..model.errors import Invalid, SMPError
+from ..model.errors import Invalid, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
 from ..model.record import RELATIONSHIP, TURN, check_memory_id, type_of
@@ -113,8 +113,11 @@ class Mask:
 
         try:
             profile = load_mapping(memory._scope(GLOBAL).read(PROFILE), "user_profile", PROFILE)
-        except (SMPError, OSError):
+        except SessionNotFound:
             profile = {}  # nobody has said who they are
+        except (SMPError, OSError) as error:
+            profile = {}
+            self.problems.append(f"The user's profile cannot be read: {error}")
         for part in (profile, _mapping(profile.get("user"))):
             for key in _OWN_NAMES:
                 meet(people, part.get(key))

@@ -261,7 +261,9 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
     try:
         target = find_scope(memory, name)
     except smp_client.SessionPutAway:
-        packed = next(one for one in memory.by_type("summary") if one.session == name)
+        packed = next((one for one in memory.by_type("summary") if one.session == name), None)
+        if packed is None:  # its archive cannot be read
+            raise
         if call.json:
             file = str(memory.root / str(packed.file))
             out.print_json({**out.record_json(packed), "state": "archived", "file": file})

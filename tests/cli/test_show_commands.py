@@ -115,3 +115,9 @@ def test_what_was_not_found_or_not_searched_is_said(session: Session, memory: Me
     assert "\nnot searched: active/s1/link: " in run(memory.root, "show --all-about nobody")
     problems = run_json(memory.root, "show --all-about nobody")["problems"]
     assert [one["path"] for one in problems] == ["active/s1/link"]
+
+
+def test_an_archived_session_that_cannot_be_read_is_named(session: Session, memory: Memory) -> None:
+    memory.archive_session("s1")
+    (memory.root / "archived/s1/archive.tar.gz").write_bytes(b"no archive")
+    assert "'s1' is archived" in run(memory.root, "show s1", code=1)

@@ -277,3 +277,11 @@ def test_the_command_shows_and_does_it(filled: Session, memory: Memory) -> None:
     erased = smp(*call, "--now", "--yes")
     assert (erased.returncode, "smp restore" in erased.stdout) == (0, False)
     assert holders(memory) == set()
+
+
+def test_a_profile_that_cannot_be_read_is_named(memory: Memory) -> None:
+    memory.everywhere.save_profile(name="Jane Doe")
+    (memory.root / "global/user-profile.yaml").write_text("user_profile: [\n")
+    session = memory.create_session(id="unread")
+    session.add_turn("architect", "Hello")
+    assert "profile cannot be read" in " ".join(session.anonymize().problems)
