@@ -66,7 +66,6 @@ class Year:
                 self.meddle(self.random.choice(list(self.known.values())))
 
     def write(self, one: Known, session: Session) -> None:
-        one.used = self.now
         for _ in range(self.random.randrange(1, 8)):
             words = " ".join(self.random.choices(["alpha", "beta", "gamma", "delta"], k=12))
             kind = self.random.randrange(4)
@@ -76,7 +75,7 @@ class Year:
                 made = session.record_preference(words, confidence="uncertain")
             else:
                 made = session.add_turn("user", words)
-            one.texts[made.id] = made.text
+            one.texts[made.id], one.used = made.text, self.now
         if (due := trigger(session.size(), policy_of(session))) is not None:
             self.counts["compacted"] += len(compact(session, reduction_pct=due[0]).actions)
 
