@@ -31,7 +31,6 @@ OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 _BY_STATE = (
     "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 )
-_DOUBLES = "SELECT id FROM memories GROUP BY scope, id, file HAVING COUNT(*) > 1"
 _UNREADABLE = "SELECT scope FROM files WHERE bad > 0 OR problem IS NOT NULL"
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
@@ -139,8 +138,6 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
         root.sessions = dict(ask(_BY_STATE).fetchall())
         if bad := len(ask(_UNREADABLE).fetchall()):
             yield f"Files that cannot be read as a whole: {bad:,}. smp check names them."
-        if twice := len(ask(_DOUBLES).fetchall()):
-            yield f"Ids that name several memories: {twice:,}. smp check names them."
         if secrets:
             yield exposures.sentence(secrets)
         if any(name.startswith(layout.SCRUB) for name in memory.tree.list(".smp")):

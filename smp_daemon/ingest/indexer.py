@@ -20,7 +20,6 @@ class Taken:
 
     present: set[str]  # sessions on disk, and `global`
     files: int = 0
-    parsed_bytes: int = 0
     changed: set[str] = field(default_factory=set)  # sessions
     inboxes: set[str] = field(default_factory=set)  # sessions that may have drops
     vanished: set[str] = field(default_factory=set)  # sessions in the index and not on disk
@@ -94,6 +93,6 @@ def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: 
         for scope, file in files:
             before = index.connection.total_changes
             taken.files += 1
-            taken.parsed_bytes += refresh(memory, index, scope, file)
+            refresh(memory, index, scope, file)
             if index.connection.total_changes != before:
                 taken.changed.add(scope)

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from daemons import running, smp, status
+from daemons import running, smp
 
 from smp_client import Session
 
@@ -35,7 +35,3 @@ def test_each_is_found_and_the_id_names_the_last(
         sure = session.search(confidence="high")
         assert [record.text for record in sure] == ["Backups on a tape"]
         assert "3 records have the id DEC-001" in smp("check", "--root", root).stdout
-        if has_daemon:
-            smp("sync", "--root", root)
-            (problem,) = status(root)["problems"]
-            assert problem == "Ids that name several memories: 1. smp check names them."
