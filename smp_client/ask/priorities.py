@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..index.archive import STATE as ARCHIVED
 from ..index.archive import TYPE as SUMMARY_TYPE
 from ..index.database import Index
-from ..index.sql import Sql
+from ..index.sql import Sql, within
 from ..index.validity import factor
 from ..model.priority import Policy
 from ..model.ranking import ACCESS_RATE, SUMMARY, Weights
@@ -44,9 +44,7 @@ class View:
 
     def within(self, column: str) -> Sql:
         """Return the condition that the column names one of the scopes."""
-        if len(self.scopes) == 1:
-            return Sql(f"{column} = ?", self.scopes)
-        return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(self.scopes),))
+        return within(column, self.scopes)
 
     @cached_property
     def counts(self) -> tuple[int, int]:

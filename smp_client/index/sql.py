@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -17,3 +18,10 @@ class Sql(NamedTuple):
         listed = list(parts)
         parameters = tuple(value for part in listed for value in part.parameters)
         return cls(word.join(part.text for part in listed), parameters)
+
+
+def within(column: str, scopes: Sequence[str]) -> Sql:
+    """Return the condition that the column names one of the scopes."""
+    if len(scopes) == 1:
+        return Sql(f"{column} = ?", tuple(scopes))
+    return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(scopes)),))

@@ -23,7 +23,7 @@ from .archive import STATE
 from .archive import TYPE as SUMMARY
 from .database import Index
 from .mentions import NO_TIME
-from .sql import Sql
+from .sql import within
 from .validity import marks
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Event:
 
 def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
     """Return the topics, the most mentioned first. Of several scopes, ids say `session/DEC-001`."""
-    within, ask = _within(scopes), index.connection.execute
-    source = f"topics WHERE {within.text} AND topic <> '*' AND type <> '{SUMMARY}'"
+    of, ask = within("scope", scopes), index.connection.execute
+    source = f"topics WHERE {of.text} AND topic <> '*' AND type <> '{SUMMARY}'"
     name = "id"  # one scope is read in the order of the key of the table
     if len(scopes) > 1:
         source = f"(SELECT * FROM {source} ORDER BY topic, type, at, id, scope)"
@@ -93,15 +93,15 @@ def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
         f" json_group_array({name}) FROM {source} GROUP BY topic, type"
     )
     rows: dict[str, list[tuple[Any, ...]]] = {}
-    for topic, *row in ask(found, within.parameters):
+    for topic, *row in ask(found, of.parameters):
         rows.setdefault(topic, []).append(tuple(row))
     # The summary of an archived session counts as the session.
     everything = (
-        f"SELECT (SELECT SUM(memories) FROM scopes WHERE {within.text}), (SELECT COUNT(*)"
-        f" FROM sessions WHERE {within.text} AND scope NOT LIKE '{ARCHIVED}/%')"
+        f"SELECT (SELECT SUM(memories) FROM scopes WHERE {of.text}), (SELECT COUNT(*)"
+        f" FROM sessions WHERE {of.text} AND scope NOT LIKE '{ARCHIVED}/%')"
     )
-    memories, sessions = ask(everything, within.parameters * 2).fetchone()
-    mentions = {topic: sum(row[1] for row in of) for topic, of in rows.items()}
+    memories, sessions = ask(everything, of.parameters * 2).fetchone()
+    mentions = {topic: sum(row[1] for row in some) for topic, some in rows.items()}
     below: dict[str, list[str]] = {topic: [] for topic in rows}
     order = sorted(mentions, key=lambda topic: (-mentions[topic], topic))
     for topic in order:
@@ -124,10 +124,10 @@ def timeline_of(
     index: Index, scopes: Sequence[str], since_us: int | None = None, until_us: int | None = None
 ) -> list[Event]:
     """Return the memories of this time, both ends included, in order."""
-    within = _within(scopes)
+    of = within("scope", scopes)
     times = (-NO_TIME if since_us is None else since_us, NO_TIME if until_us is None else until_us)
-    asked = _EVENTS.format(within.text)
-    rows = index.connection.execute(asked, (*within.parameters, *times)).fetchall()
+    asked = _EVENTS.format(of.text)
+    rows = index.connection.execute(asked, (*of.parameters, *times)).fetchall()
     ended = marks(index, [row[0] for row in rows])
     topics = functools.cache(lambda text: tuple(json.loads(text)))
     events: list[Event] = []
@@ -136,15 +136,9 @@ def timeline_of(
         said = {one: fields.get(one) for one in _FURTHER.get(kind, ())}
         further = {one: value for one, value in said.items() if isinstance(value, str)}
         place = (STATE,) if is_archived(scope) else ()
-        of = (actor, text, topics(about), further, place + ended.get(key, ()))
-        events.append(Event(stamp, type_of(kind), session_of(scope), name, *of))
+        rest = (actor, text, topics(about), further, place + ended.get(key, ()))
+        events.append(Event(stamp, type_of(kind), session_of(scope), name, *rest))
     return events
-
-
-def _within(scopes: Sequence[str]) -> Sql:
-    if len(scopes) == 1:
-        return Sql("scope = ?", tuple(scopes))
-    return Sql("scope IN (SELECT value FROM json_each(?))", (json.dumps(list(scopes)),))
 
 
 def _shown_time(at: int | None) -> str | None:
