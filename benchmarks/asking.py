@@ -133,6 +133,16 @@ def warm(bench: Bench) -> Iterator[Row]:
             yield _warm(bench, size, question, asked)
 
 
+@benchmark("a thousand sessions")
+def thousand(bench: Bench) -> Iterator[Row]:
+    """Of a hundred memories each: every question looks whether a file of any session has changed."""
+    memory, count = Memory(_root(new_session(bench.directory))), bench.rounds(1_000)
+    for number in range(count):
+        fill_session(memory.create_session(quota_bytes=QUOTA_BYTES), 100, number % DIFFERENT)
+    _with_index(memory.sessions()[0])
+    yield _warm(bench, f"all of {count:,} sessions", replace(WORD, of_all_s=0.04), memory)
+
+
 def _warm(bench: Bench, size: str, question: Question, asked: Session | Memory) -> Row:
     ours = question.of(asked)
     rows = _keys(asked, ours())

@@ -22,8 +22,9 @@ from smp_client.model.record import SESSION_KINDS, Kind
 from smp_client.text.format import format_of
 from smp_client.text.values import Value
 
-from .measure import Bench, Row, benchmark
+from .measure import Bench, Row, Target, benchmark
 
+ENTRIES_A_SECOND = 10_000
 _SAID: dict[str, Callable[[int], dict[str, str]]] = {
     "conversation": lambda number: {"role": "user", "content": f"Message {number}: what does the checkout ask of a new customer?"},
     "decision": lambda number: {"decision": f"Use OAuth 2.0 for part {number}", "by": "architect",
@@ -53,7 +54,8 @@ def import_layout(bench: Bench) -> Iterator[Row]:
                            ("and records rendered", partial(_parse_and_render, source, records, written, target))):  # fmt: skip
             times = bench.compare(ours, bare, rounds=rounds)
             note = f"{count / times[0].median_s:,.0f} a second"
-            yield Row(f"import of {layout}", f"{count:,} entries", name, *times, note=note)
+            limit = Target(seconds=count / ENTRIES_A_SECOND)
+            yield Row(f"import of {layout}", f"{count:,} entries", name, *times, limit, note)
         shutil.rmtree(trees)
 
 
