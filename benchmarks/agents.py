@@ -115,8 +115,9 @@ def memory(bench: Bench) -> Iterator[Row]:
         for tool, given in CALLS.items():
             ours.call(tool, given)
         bare.call("empty", {})
-        sizes = (Timing(size, size) for size in (resident_mb(ours.pid), resident_mb(bare.pid)))
-        yield Row("resident, after a call of each tool", f"{MEMORIES:,} memories", "the bare package", *sizes, unit="MB")
+        size, other = resident_mb(ours.pid), resident_mb(bare.pid)
+        yield Row("resident, after a call of each tool", f"{MEMORIES:,} memories", "the bare package",
+                  Timing(size, size), Timing(other, other), unit="MB")  # fmt: skip
 
 
 @contextmanager
