@@ -215,8 +215,8 @@ def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list
         if _CLOSE_FROM <= len(word) <= _SPLIT_CAP and word.isalpha():
             # The first says something: `often` is not "of ten".
             cuts = [cut for cut in range(1, len(word) - 1) if word[:cut] not in STOP_WORDS]
-            match = " OR ".join(f'"{word[:cut]} {word[cut:]}"' for cut in cuts)
-            matches[match] = match
+            if match := " OR ".join(f'"{word[:cut]} {word[cut:]}"' for cut in cuts):
+                matches[match] = match
     for first, second in itertools.pairwise(tokens(text)[:WORD_CAP]):
         # "a part" is not apart; and two words that say nothing, such as "in to", are none as one.
         if first not in STOP_WORDS or (len(first) > 1 and second not in STOP_WORDS):

@@ -62,6 +62,8 @@ def test_half_of_a_compound_counts_less(session: Session) -> None:
     assert found(session, "back up")[2:] == ["back"]
     # No word of the index is one with its neighbour here.
     assert found(session, "a part") == ["part"]
+    # Each beginning of it says nothing: "t ools", "to ols", "too ls".
+    assert found(session, "tools") == []
 
 
 @pytest.mark.parametrize(
