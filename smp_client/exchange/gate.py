@@ -109,9 +109,8 @@ class Exchange:
     def import_(self, source: Given, *, layout: str | None = None, **requested: Any) -> Outcome:
         """Import an export, or everything that other programs keep at a path.
 
-        A memory that is in the tree stays as it is, so an import may be repeated. `requested` is a
-        Request: `replace` takes the other content of one id. A purged memory stays away unless
-        `purged` is set.
+        A memory that is in the tree stays as it is, so an import may be repeated. A purged memory
+        stays away. `requested` is a Request: `replace` takes the other content of one id.
         """
         memory, request, notes = self.memory, Request(**requested), list[str]()
         name, given = self._reads(source, layout, notes)

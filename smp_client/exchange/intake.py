@@ -59,7 +59,7 @@ _FATES = {"added": "added", "known": "in the tree already", "conflicts": "in con
           "purged": "purged here and left out", "left_out": "left out"}  # fmt: skip
 _LISTED = {
     "conflicts": ("conflict", "another content under this id; ours stays, --replace takes theirs"),
-    "purged": ("left_out", "purged here, and not taken in; --purged takes it in"),
+    "purged": ("left_out", "purged here, and not taken in"),
 }
 
 
@@ -68,7 +68,6 @@ class Request:
     """How an import behaves."""
 
     replace: bool = False
-    purged: bool = False  # whether memories that were purged here come back
     dry_run: bool = False
     by: str = "user"
     advance: Callable[[], object] = int  # called for each entry
@@ -125,7 +124,7 @@ class Intake:
         self.outcome = Outcome(dry_run=request.dry_run)
         self.fates: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         is_there = memory.root.is_dir()
-        self._purged = tombstones.load(memory.tree) if is_there and not request.purged else {}
+        self._purged = tombstones.load(memory.tree) if is_there else {}
         self._gone = {one.session for one in memory.deleted_sessions()} if is_there else set()
         self._session: _Session | None = None
         self._refused: set[str] = set()  # sessions that cannot be written, each reported once

@@ -192,7 +192,7 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
     """Return the configured memory of a command, whether it exists or not."""
     from smp_client import Memory
 
-    from ..config.location import find
+    from ..config import find
 
     place = Path(root) if root else find_root(directory)
     if find() is None:  # without a file, the options that the daemon has published apply

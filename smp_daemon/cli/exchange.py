@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smp_client.model.layout import DELETED
 
 from . import output as out
-from .arguments import CONDITIONS, KEPT, SELECTING, Call, command, find_id
+from .arguments import KEPT, Call, command, find_id
 from .privacy import NAMING, limits, naming
 
 if TYPE_CHECKING:
-    from smp_client import Memory
     from smp_client.exchange.entry import Wanted
 
 _STANDARD = "-"  # stdin, or stdout
 
 
 @command(
-    f"[SESSION]... {SELECTING}",
+    "[SESSION]... --type --since",
     "--all  Every session, archived ones too, and the memories that hold everywhere.",
     "--format yaml|json|jsonl|markdown|md|yml  Else the ending of FILE says it, else yaml.",
     "--exact  A bundle (tar.gz) of the files themselves, for tar.",
@@ -36,19 +36,20 @@ _STANDARD = "-"  # stdin, or stdout
 def export(call: Call) -> None:
     """Write sessions, or everything, into one file; smp import takes it in again.
 
-    SESSION may be archived, or global for what holds everywhere. With conditions, which must all
-    hold, only these memories. Keep the file as safe as the sessions are.
+    SESSION may be archived, or global for what holds everywhere. Keep the file as safe as the
+    sessions are.
 
     \b
     smp export latest --type decision --since "last 7 days" -o decisions.yaml
     """
-    given, layout, anonymous = call.given(CONDITIONS), call.layout, call.anonymize
+    layout, anonymous = call.layout, call.anonymize
+    wanted = _selected(call.type, call.since) if call.type or call.since else None
     is_stdout = call.output in (_STANDARD, "/dev/stdout")
     call.check(
         (bool(call.session) == call.all, "Say which: one or more sessions, or --all for all."),
         ((call.json or layout) and is_stdout, "--json and --layout go with -o FILE."),
-        (call.exact and (call.format or layout or anonymous or given),
-         "--exact holds whole files: it goes with no --format, no condition and no --anonymize."),
+        (call.exact and (call.format or layout or anonymous or wanted),
+         "--exact holds whole files: it goes with --deleted and --force alone."),
         ((call.name or call.project or call.keep) and not anonymous,
          "--name, --project and --keep go with --anonymize."),
     )  # fmt: skip
@@ -56,7 +57,7 @@ def export(call: Call) -> None:
     places = (*KEPT, DELETED) if call.deleted else KEPT
     chosen = None if call.all else [find_id(memory, name, *places) for name in call.session]
     changed = memory.privacy.anonymous_export(chosen, **naming(call)) if anonymous else None
-    how: dict[str, Any] = {"transform": changed, "wanted": _selected(memory, given)}
+    how: dict[str, Any] = {"transform": changed, "wanted": wanted}
     if layout:
         done = memory.exchange.export_layout(call.output, chosen, layout=layout, **how)
     else:
@@ -80,22 +81,22 @@ def export(call: Call) -> None:
     call.finish(done, body=print_counts, **more)
 
 
-def _selected(memory: Memory, given: Mapping[str, Any]) -> Wanted | None:
-    """Return whether the memory of an entry is meant."""
-    from smp_client.change.holdings import is_record_file
-    from smp_client.change.select import Selection, chosen
+def _selected(types: Sequence[str], since: str | None) -> Wanted:
+    """Return whether the memory of an entry is of one of these types, and not older."""
+    from smp_client import InvalidQuery
+    from smp_client.ask.argument import moment
+    from smp_client.model.times import time_of
 
-    if not given:
-        return None
-    selection = Selection(**given)
-    known: dict[str, set[tuple[str, str]]] = {}
+    try:
+        first = moment(since, datetime.now(UTC)) if since else None
+    except ValueError as error:
+        raise InvalidQuery(f"--since: {error}.") from error
 
     def is_wanted(entry: Mapping[str, Any]) -> bool:
-        name, file, memory_id = entry["session"], entry["file"], str(entry["record"].get("id"))
-        if name not in known:
-            found = chosen(memory, name, selection)
-            known[name] = {(one.file, "" if one.is_file else one.id) for one in found}
-        return (file, memory_id if is_record_file(file) else "") in known[name]
+        record = entry["record"]
+        when = time_of(record.get("timestamp", record.get("last_updated")))
+        is_late = first is None or (when is not None and when >= first)
+        return is_late and (not types or out.short_type(entry["type"]) in types)
 
     return is_wanted
 
@@ -106,7 +107,6 @@ def _selected(memory: Memory, given: Mapping[str, Any]) -> Wanted | None:
     "--migrate  With a backup before it, and priorities and a comparison after it.",
     "--verify  Only compare: counts, and the ids that are missing or differ.",
     "--replace  Same id, other content: take theirs; else ours stays.",
-    "--purged  Also memories that were purged here; else they stay away.",
 )
 def import_(call: Call) -> None:
     """Take in an export, other layouts or conversation logs; it may be repeated.
@@ -128,7 +128,7 @@ def import_(call: Call) -> None:
     memory = Memory(call.root)
     memory.require_room()  # before a backup is made beside it
     gc.disable()  # no entry refers to itself, and to look for such costs a fifth of the time
-    how: dict[str, Any] = {"replace": call.replace, "purged": call.purged}
+    how: dict[str, Any] = {"replace": call.replace}
     layouts = [] if path == _STANDARD else recognise(path, getattr(call, "as"))
     if not call.json:
         for one in layouts:

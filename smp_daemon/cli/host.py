@@ -15,12 +15,12 @@ from .arguments import Call, command, place_memory
 
 if TYPE_CHECKING:
     from ..config.settings import Configuration
-    from ..service.service_file import Place
+    from ..service.unit import Place
 
 AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
 _ROOTS = "--root DIRECTORY...  A sessions tree; repeat it. Else that of SMP_ROOT or the settings."
 _SYSTEM = "--system  The system's service instead of yours; it runs as the owner of the roots."
-_FORCE = "--force  Also where the file was edited or is not from SMP."
+_FORCE = "--force  Also where another file is in its place."
 _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
 
 
@@ -164,11 +164,10 @@ def service() -> None:
 @command("--config --dry-run --json", _ROOTS, _SYSTEM, _FORCE, group=service)
 def install(call: Call) -> None:
     """Write the service file, and say how to start it."""
+    from ..config import SYSTEM_FILE
     from ..config.file import load
-    from ..config.location import SYSTEM_FILE
     from ..config.settings import Configuration
-    from ..service import service_file as work
-    from ..service.unit import describe
+    from ..service import unit as work
 
     where = service_place(system=call.system)
     # The system's service must not depend on the settings of the person who installs it.
@@ -177,13 +176,12 @@ def install(call: Call) -> None:
     loaded = Configuration() if own else load(named)
     roots = roots_of(call.root or (), loaded)
     account = Path(roots[0]).owner() if call.system else None
-    wanted = describe(roots, loaded.file, account, loaded["log.file"])
+    wanted = work.describe(roots, loaded.file, account, loaded["log.file"])
+    changed = work.install(wanted, where, force=call.force, dry_run=call.dry_run)
     if call.dry_run:
-        work.refuse_if_edited(where, force=call.force)
         file = work.render(wanted, where)
         call.print({"path": str(where.path), "file": file, "dry_run": True}, file.rstrip("\n"))
         return
-    changed = work.install(wanted, where, force=call.force)
     verb = "Wrote" if changed else "Nothing to change in"
     _say(call, where, verb, changed, work.after_install(where))
 
@@ -191,14 +189,10 @@ def install(call: Call) -> None:
 @command("--dry-run --json", _SYSTEM, _FORCE, group=service)
 def uninstall(call: Call) -> None:
     """Remove the service file, and say how to stop what runs."""
-    from ..service import service_file as work
+    from ..service import unit as work
 
     where = service_place(system=call.system)
-    if call.dry_run:
-        work.refuse_if_edited(where, force=call.force)
-        changed = work.state(where) is not work.State.ABSENT
-    else:
-        changed = work.uninstall(where, force=call.force)
+    changed = work.uninstall(where, force=call.force, dry_run=call.dry_run)
     commands = [work.after_uninstall(where)] if changed else []
     verb = ("Would remove" if call.dry_run else "Removed") if changed else "There is no"
     _say(call, where, verb, changed, commands)
@@ -207,18 +201,18 @@ def uninstall(call: Call) -> None:
 @command("--json", _SYSTEM, group=service)
 def show_(call: Call) -> None:
     """Print the installed service file; exits 1 where there is none."""
-    from ..service import service_file as work
+    from ..service import unit as work
 
     where = service_place(system=call.system)
-    state, content = work.state(where), work.read(where)
-    said = {"path": str(where.path), "state": state, "file": content}
+    content = work.read(where)
     none = f"There is no {where.path}; `smp service install` writes it."
-    call.print(said, none if content is None else f"{where.path} ({state}):\n\n{content}")
+    text = none if content is None else f"{where.path}:\n\n{content}"
+    call.print({"path": str(where.path), "file": content}, text)
     sys.exit(1 if content is None else 0)
 
 
 def service_place(*, system: bool) -> Place:
-    from ..service.service_file import place
+    from ..service.unit import place
 
     return place(sys.platform, system, Path.home(), os.environ)
 

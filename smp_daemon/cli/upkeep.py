@@ -220,13 +220,12 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
     call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
 
 
-@command("[SESSION]", "--repair  Is smp doctor --fix now.")
+@command("[SESSION]")
 def check(call: Call) -> None:
     """Read every file and name mistakes; exits 1 where there is one. SESSION is only that one."""
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import sentence
 
-    call.check((call.repair, "To repair what can be repaired, run smp doctor --fix."))
     memory = call.memory()
     complaints = memory.session(call.session).validate() if call.session else check_all(memory)
     if call.json:
@@ -268,7 +267,7 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     from smp_client.passes.check import sentence
 
     from ..config.file import BadConfiguration, load
-    from ..service import service_file
+    from ..service import unit
     from .host import service_place
 
     try:
@@ -286,9 +285,9 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     for item in check_all(call.memory()):
         yield "files", sentence(item)
     where = service_place(system=False)
-    if service_file.state(where) is service_file.State.EDITED:
-        advice = "smp service install --force writes it anew."
-        yield "service", f"{where.path} was edited, or is not from SMP. {advice}"
+    content = unit.read(where)
+    if content is not None and not unit.is_ours(content):
+        yield "service", f"{where.path} is not from SMP. smp service install --force replaces it."
 
 
 def _mended(call: Call) -> list[str]:

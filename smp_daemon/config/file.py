@@ -14,7 +14,7 @@ from smp_client import SMPError
 from smp_client.text.values import Value, decode, render_flow
 from smp_client.text.values import load as load_yaml
 
-from .location import SYSTEM_FILE, find
+from . import SYSTEM_FILE, find
 from .settings import SECTIONS, SETTINGS, Configuration
 
 READ_CAP_BYTES = 1024 * 1024

@@ -1,18 +1,26 @@
-"""A service: which program runs for which roots, as a unit of systemd and for launchd."""
+"""The service file that runs `smp run`: a unit of systemd, or a property list of launchd.
+
+The manager need not be running: commands that only it can follow are returned for a person.
+"""
 
 from __future__ import annotations
 
 import os
 import plistlib
 import re
+import shlex
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smp_client.model.errors import Invalid
+from smp_client import Memory
+from smp_client.disk.tree import Tree
+from smp_client.model.errors import Conflict, Invalid, StorageFailed, UnsafePath
 
-LABEL = "session-memory-persistence"
+LABEL, UNIT_NAME = "session-memory-persistence", "smp.service"
+SYSTEM_MODE = 0o644  # everybody may see which services the system runs; a user's own stays 0600
 # The exit codes of `smp run` where another daemon has the lead, and where the settings are bad.
 FOR_A_PERSON = (4, 5)
 
@@ -92,6 +100,32 @@ def _absolute(path: str | Path) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the manager looks for the file: systemd, or launchd where there is a `log`."""
+
+    path: Path
+    system: bool = False
+    log: str = ""  # takes the output, because launchd has no journal
+
+
+def place(platform: str, system: bool, home: Path, environment: Mapping[str, str]) -> Place:
+    if platform == "darwin":
+        if system:
+            raise Invalid(["launchd runs SMP for one user: --system is for systemd"])
+        path = home / f"Library/LaunchAgents/{LABEL}.plist"
+        return Place(path, log=str(home / "Library/Logs/smp.log"))
+    own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "systemd/user"
+    return Place((Path("/etc/systemd/system") if system else own) / UNIT_NAME, system)
+
+
+# The file's content.
+
+
+def render(service: Service, where: Place) -> str:
+    return render_plist(service, where.log) if where.log else render_unit(service)
+
+
 def render_unit(service: Service) -> str:
     is_system = service.user is not None
     writable = " ".join(quoted(f"-{path}") for path in service.writes)
@@ -104,6 +138,7 @@ def render_unit(service: Service) -> str:
     program, *arguments = service.command
     command = " ".join([quoted(program), *map(argument, arguments)])
     return f"""\
+# From `smp service install`, which replaces it only with --force.
 [Unit]
 Description=SMP, the memory of AI agents
 {after}# Five failures in five minutes are no bad luck: give up, and let `systemctl status` say so.
@@ -174,7 +209,6 @@ def argument(word: str) -> str:
 def render_plist(service: Service, log: str) -> str:
     properties = {
         "Label": LABEL,
-        **({} if service.user is None else {"UserName": service.user}),
         "ProgramArguments": list(service.command),
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},  # not after a stop that somebody asked for
@@ -187,3 +221,84 @@ def render_plist(service: Service, log: str) -> str:
         "StandardErrorPath": log,
     }
     return plistlib.dumps(properties, sort_keys=False).decode()
+
+
+# The file in its place.
+
+
+def read(where: Place) -> str | None:
+    """Return the installed file, None where there is none. A link, as masking makes, is empty."""
+    try:
+        return Tree(where.path.parent).read(where.path.name).decode(errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnsafePath:
+        return ""
+
+
+def is_ours(content: str) -> bool:
+    return "smp_daemon" in content
+
+
+def install(
+    service: Service, where: Place, *, force: bool = False, dry_run: bool = False
+) -> bool:  # fmt: skip
+    """Write the file, and make the roots. Return False where the file is there already."""
+    content, old = render(service, where), read(where)
+    if old == content:
+        return False
+    if old is not None and not force:
+        advice = "Look at it with `smp service show`; --force replaces it."
+        raise Conflict(f"{where.path} is there, with other content.", advice=advice)
+    if dry_run:
+        return True
+    # The manager gives the service its roots only if they are there when it starts.
+    for root in service.roots:
+        if not where.system:
+            Memory(root).create()
+        elif not Path(root).is_dir():
+            advice = "Make it as the account that owns it: smp init"
+            raise StorageFailed(f"{root} does not exist.", advice=advice)
+    tree, temporary = Tree(where.path.parent), f".{where.path.name}.{uuid.uuid4().hex}"
+    tree.create_root(())
+    tree.write_new(temporary, content.encode())
+    if where.system:
+        with tree.opened(temporary) as descriptor:
+            os.fchmod(descriptor, SYSTEM_MODE)
+    tree.rename(temporary, where.path.name)
+    return True
+
+
+def uninstall(where: Place, *, force: bool = False, dry_run: bool = False) -> bool:
+    """Remove the file. Return False where there is none."""
+    old = read(where)
+    if old is None:
+        return False
+    if not is_ours(old) and not force:
+        advice = "Look at it with `smp service show`; --force removes it."
+        raise Conflict(f"{where.path} is not from SMP.", advice=advice)
+    if not dry_run:
+        Tree(where.path.parent).unlink(where.path.name)
+    return True
+
+
+def after_install(where: Place) -> list[str]:
+    """Return the commands with which a person starts the service, also where it runs already."""
+    if where.log:
+        start = f"launchctl bootstrap gui/{os.getuid()} {shlex.quote(str(where.path))}"
+        return [f"{after_uninstall(where)} 2>/dev/null; {start}"]
+    control = _control(where)
+    start = f"{control} daemon-reload && {control} enable smp && {control} restart smp"
+    # Without lingering, a user's services end when the user logs out.
+    return [start, *([] if where.system else ["loginctl enable-linger"])]
+
+
+def after_uninstall(where: Place) -> str:
+    """Return the command with which a person stops the service."""
+    if where.log:
+        return f"launchctl bootout gui/{os.getuid()}/{LABEL}"
+    return f"{_control(where)} stop smp && {_control(where)} daemon-reload"
+
+
+def _control(where: Place) -> str:
+    return "sudo systemctl" if where.system else "systemctl --user"

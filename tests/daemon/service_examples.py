@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from smp_daemon.service.service_file import place, render
-from smp_daemon.service.unit import Service
+from smp_daemon.service.unit import Service, place, render
 
 _PROGRAM, _ROOTS = "/opt/smp/bin/python3", ("/srv/project/.bmad/sessions",)
 

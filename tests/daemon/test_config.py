@@ -16,11 +16,10 @@ from daemons import wait_until
 
 from smp_client import Memory
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
+from smp_daemon import config
 from smp_daemon.cli import COMMANDS, smp
 from smp_daemon.cli.host import roots_of
-from smp_daemon.config import location
 from smp_daemon.config.file import READ_CAP_BYTES, BadConfiguration, load, sample
-from smp_daemon.config.location import find
 from smp_daemon.config.settings import SETTINGS, Configuration
 from smp_daemon.jobs import JOBS
 
@@ -35,7 +34,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr(location, "SYSTEM_FILE", tmp_path / "etc/smp/smp.yaml")
+    monkeypatch.setattr(config, "SYSTEM_FILE", tmp_path / "etc/smp/smp.yaml")
     monkeypatch.setattr(sys, "platform", "linux")
 
 
@@ -159,12 +158,12 @@ redaction: {personal: [email], patterns: {badge: "B-##"}}
 
 def test_the_nearest_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The named one, then that of SMP_CONFIG, then the user's, then the system's."""
-    assert find() is None
+    assert config.find() is None
     assert load() == Configuration()
     system = written(tmp_path / "etc/smp/smp.yaml", "quota_bytes: 100001")
-    assert find() == system
+    assert config.find() == system
     user = written(tmp_path / "xdg/smp/smp.yaml", "quota_bytes: 100002")
-    assert find() == user
+    assert config.find() == user
     variable = written(tmp_path / "variable.yaml", "quota_bytes: 100003")
     monkeypatch.setenv("SMP_CONFIG", str(variable))
     assert load()["quota_bytes"] == 100003

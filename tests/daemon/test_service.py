@@ -19,10 +19,8 @@ from service_examples import examples
 
 from smp_client import Conflict, Invalid, StorageFailed
 from smp_daemon.cli import EXIT_BY_CODE
-from smp_daemon.service import service_file as install
 from smp_daemon.service import systemd, unit
-from smp_daemon.service.service_file import UNIT_NAME, Place, State
-from smp_daemon.service.unit import Service, describe
+from smp_daemon.service.unit import UNIT_NAME, Place, Service, describe
 
 TOP = Path(__file__).parents[2]
 EXPOSURE = 1.0
@@ -102,7 +100,7 @@ def test_what_a_service_file_cannot_say_is_refused(program: str, roots: tuple[st
 def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, user: str | None) -> None:
     """`systemd-analyze verify` has no complaint, for the user's manager and the system's."""
     path = tmp_path / "smp.service"
-    path.write_text(install.render(describe(["/srv/a b"], user=user), place_in(tmp_path)))
+    path.write_text(unit.render(describe(["/srv/a b"], user=user), place_in(tmp_path)))
     manager = [] if user else ["--user"]
     checked = analyze("verify", *manager, "--man=no", str(path), runtime=tmp_path)
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -133,69 +131,66 @@ def test_a_word_of_a_command_is_escaped(word: str, line: str) -> None:
 
 def test_the_user_and_the_system_have_their_places(tmp_path: Path) -> None:
     def path(platform: str, system: bool, **environment: str) -> str:
-        return str(install.place(platform, system, tmp_path, environment).path)
+        return str(unit.place(platform, system, tmp_path, environment).path)
 
     assert path("linux", False) == f"{tmp_path}/.config/systemd/user/smp.service"
     assert path("linux", False, XDG_CONFIG_HOME="/c") == "/c/systemd/user/smp.service"
     assert path("linux", True) == "/etc/systemd/system/smp.service"
     plist = "session-memory-persistence.plist"
     assert path("darwin", False) == f"{tmp_path}/Library/LaunchAgents/{plist}"
-    assert path("darwin", True) == f"/Library/LaunchDaemons/{plist}"
+    with pytest.raises(Invalid, match="--system"):
+        path("darwin", True)
 
 
 def test_launchd_gets_the_command_with_its_roots_and_says_how_to_start_it(tmp_path: Path) -> None:
-    where = install.place("darwin", False, tmp_path, {})
+    where = unit.place("darwin", False, tmp_path, {})
     service = describe([tmp_path / "a & b"])
-    assert install.install(service, where)
+    assert unit.install(service, where)
     properties = plistlib.loads(where.path.read_bytes())
     assert tuple(properties["ProgramArguments"]) == service.command
     assert properties["StandardErrorPath"] == f"{tmp_path}/Library/Logs/smp.log"
-    assert install.state(where) is State.OURS
-    assert f"launchctl bootstrap gui/{os.getuid()} {where.path}" in install.after_install(where)[0]
-    assert install.after_uninstall(where).startswith("launchctl bootout gui/")
+    assert f"launchctl bootstrap gui/{os.getuid()} {where.path}" in unit.after_install(where)[0]
+    assert unit.after_uninstall(where).startswith("launchctl bootout gui/")
 
 
-def test_installing_twice_changes_nothing_and_other_roots_do(tmp_path: Path) -> None:
-    where = place_in(tmp_path / "units")
-    assert install.state(where) is State.ABSENT
-    done = [install.install(describe([tmp_path / root]), where) for root in ("a", "a", "b")]
-    assert done == [True, False, True]
-    assert install.state(where) is State.OURS
+def test_installing_again_changes_nothing_and_other_roots_need_force(tmp_path: Path) -> None:
+    where, service = place_in(tmp_path / "units"), describe([tmp_path / "a"])
+    assert not unit.uninstall(where)
+    assert [unit.install(service, where) for _ in range(2)] == [True, False]
+    other = describe([tmp_path / "b"])
+    with pytest.raises(Conflict, match="--force"):
+        unit.install(other, where)
+    assert unit.install(other, where, force=True)
     assert (tmp_path / "b/active").is_dir()
     assert [path.name for path in where.path.parent.iterdir()] == [UNIT_NAME]
     assert where.path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("edit", ["append", "own", "mask"])
-def test_a_file_that_a_person_edited_is_left_alone(tmp_path: Path, edit: str) -> None:
-    """An edit, a file of somebody's own, or a mask."""
+@pytest.mark.parametrize("is_mask", [False, True])
+def test_a_file_that_is_not_from_smp_is_left_alone(tmp_path: Path, is_mask: bool) -> None:
     where, service = place_in(tmp_path), describe([tmp_path / "a"])
-    install.install(service, where)
-    text = where.path.read_text()
-    where.path.unlink()
-    if edit == "mask":
+    if is_mask:
         where.path.symlink_to("/dev/null")
     else:
-        edited = {"append": text + "Nice=5\n", "own": "[Service]\n"}
-        where.path.write_text(edited[edit])
+        where.path.write_text("[Service]\n")
     before = where.path.read_bytes()
-    assert install.state(where) is State.EDITED
     with pytest.raises(Conflict, match="--force"):
-        install.install(service, where)
+        unit.install(service, where)
     with pytest.raises(Conflict, match="--force"):
-        install.uninstall(where)
+        unit.uninstall(where)
     assert where.path.read_bytes() == before
-    assert install.install(service, where, force=True)
-    assert where.path.read_text() == text
+    assert unit.install(service, where, force=True)
+    assert unit.read(where) == unit.render(service, where)
+    assert unit.uninstall(where)
 
 
 def test_the_service_of_the_system_can_be_read_by_all_and_makes_no_tree(tmp_path: Path) -> None:
     """A tree that this account makes could not be written by the service's account."""
     where = place_in(tmp_path / "units", system=True)
     with pytest.raises(StorageFailed, match="smp init"):
-        install.install(describe([tmp_path / "a"], user="nobody"), where)
+        unit.install(describe([tmp_path / "a"], user="nobody"), where)
     (tmp_path / "a").mkdir()
-    assert install.install(describe([tmp_path / "a"], user="nobody"), where)
+    assert unit.install(describe([tmp_path / "a"], user="nobody"), where)
     assert where.path.stat().st_mode & 0o777 == 0o644
     assert "User=nobody\n" in where.path.read_text()
 
@@ -215,7 +210,7 @@ def test_the_command_installs_shows_and_uninstalls(tmp_path: Path) -> None:
     }  # fmt: skip
     assert f'--root "{root}"' in path.read_text()
     shown = json.loads(smp(tmp_path, "service", "show", "--json").stdout)
-    assert (shown["state"], shown["file"]) == ("ours", path.read_text())
+    assert shown == {"path": str(path), "file": path.read_text()}
     assert "systemctl --user stop smp" in smp(tmp_path, "service", "uninstall").stdout
     absent = smp(tmp_path, "service", "show")
     assert (absent.returncode, absent.stdout.count("\n")) == (1, 1)
