@@ -120,6 +120,9 @@ def query(
     if {"sort", "min_relevance", "explain"} & options.keys():
         said = "the specification has its order, and what it finds has no score"
         raise InvalidQuery(f"query() takes no sort, min_relevance and explain: {said}.")
+    for name in ("limit", "offset"):
+        if isinstance(specification, Mapping) and specification.get(name) is not None:
+            options[name] = specification[name]
     return asked._asker().answer(lambda view, want: ask(view, specification, want), options)
 
 

@@ -1,15 +1,14 @@
 """The query specification: filters, sorting and counts over any field of a memory.
 
-SQLite finds the memories by type, session, tags and time, and Python looks at the rest. A field is
-a column, or a path of names in the record such as `resolution.status`.
+A field is a column, or a path of names in the record such as `resolution.status`. SQLite finds the
+memories by type, session, tags and time, and Python looks at the rest.
 
+- Null and an empty list count as absent. `not` also matches memories without the field.
 - A list on the way to a field, or at its end, is looked through: some item must fit.
-- `contains` asks for a part of a text, in any case, an item of a list, or a key of a mapping.
+- A number is compared with numbers and a text with texts. True counts as 1, a date as its start.
+- `contains` asks for a part of a text, in any case.
 - A tag matches itself and the tags below it: `security` also `security.authentication`.
 - Two words for one severity are equal, and the more severe is the greater; see model/record.py.
-- A number is compared with numbers and a text with texts; true is not 1.
-- A field that is null counts as absent. `not` also matches memories without the field.
-- A date is its first moment for `greaterThan`, `greaterOrEqual` and `lessThan`, else a whole day.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import json
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any
 
 from ..disk.scopes import archived_scope
 from ..index.mentions import TAG
@@ -27,17 +26,20 @@ from ..index.sql import Sql
 from ..model.errors import InvalidQuery
 from ..model.layout import ARCHIVED
 from ..model.record import SEVERITY_WORDS, name_of, severity_rank, type_of
-from ..model.times import microseconds, render_time, time_at
+from ..model.times import microseconds, time_at
 from .argument import moment, sayable, shown
-from .engine import Ranked, of_keys, ranked, read, where
-from .options import COUNT_CAP, NEWEST, TYPE_NAMES, Answer, Wanted, one_of
+from .engine import of_keys, ranked, read, where
+from .options import NEWEST, TYPE_NAMES, Answer, Wanted, one_of
 from .priorities import View, source
 from .related import related_to_all
 
 _ENTRY_CAP = 100
 _KEYS = ("filters", "sort", "aggregations", "limit", "offset", "include_related")
-_BOUNDS = {"greaterThan": ">", "lessThan": "<", "greaterOrEqual": ">=", "lessOrEqual": "<="}
-_COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
+_OTHER_NAMES = {"includeRelated": "include_related"}
+_BOUNDS = {
+    "greaterThan": (">", operator.gt), "greaterOrEqual": (">=", operator.ge),
+    "lessThan": ("<", operator.lt), "lessOrEqual": ("<=", operator.le),
+}  # fmt: skip
 _OPERATORS = ("equals", "not", "in", "contains", "exists", *_BOUNDS)
 _PRIORITY = ("priority", "decay.priority")
 _COLUMNS = {
@@ -47,102 +49,98 @@ _COLUMNS = {
     f" WHERE t.memory = m.key AND t.how = {TAG})",
 }  # fmt: skip
 
-Values = Sequence[Any]  # of a field of one memory, a list as one of them
+Test = Callable[[Sequence[Any]], bool]  # of the values that a memory has for a field
 
 
-class Filter(NamedTuple):
-    """A test of the values of a field, or a condition where SQLite has an index for it."""
+def ask(view: View, specification: Mapping[str, Any], options: Wanted) -> Answer:
+    """Return the answer to a query specification. Raise InvalidQuery with the place of a mistake.
 
-    field: str
-    fits: Callable[[Values], bool] = bool
-    condition: Sql | None = None
-    tags: tuple[str, ...] = ()  # of which a memory needs one
-
-
-class Specification(NamedTuple):
-    filters: list[Filter]
-    sort: list[tuple[str, bool]]  # a field, and whether the greatest comes first
-    counts: dict[str, str | None]  # by name: the field by which memories are counted, or all
-    limit: int | None
-    offset: int | None
-    include_related: bool
-
-
-def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
-    """Return the answer to a query specification, narrowed down by the options."""
-    said = understand(specification, view.now)
-    tests = [one for one in said.filters if not one.condition and not one.tags]
-    if (least := want.min_priority) is not None:
-        tests.append(Filter("priority", lambda values: values[0] >= least))
-    named = [*(one.field for one in tests), *(field for field, _ in said.sort)]
-    fields = list(dict.fromkeys([*named, *filter(None, said.counts.values())]))
+    The options narrow it down, and have its limit and offset.
+    """
+    if not isinstance(specification, Mapping):
+        said = f"A query is a mapping with {', '.join(_KEYS)}"
+        raise InvalidQuery(f"{said}, not {shown(specification)}.")
+    spec = {_OTHER_NAMES.get(key, key): value for key, value in specification.items()}
+    _check_keys("the query", spec, _KEYS)
+    want, tests = _filters(spec, view.now, options)
+    sort: list[tuple[str, bool]] = []  # a field, and whether the greatest comes first
+    for place, field, entry in _entries(spec, "sort", "field", "direction"):
+        direction = str(entry.get("direction", "asc")).lower()
+        _require(direction in ("asc", "desc"), f"{place}.direction must be asc or desc")
+        sort.append((field, direction == "desc"))
+    counts: dict[str, str] = {}  # by name: the field by which memories are counted, or ""
+    for place, by, entry in _entries(spec, "aggregations", "by", "function", "name"):
+        _require(entry.get("function") == "count", f"{place}.function must be count")
+        counts[str(entry.get("name") or (f"count_by_{by}" if by else "count"))] = by
+    related = spec.get("include_related") or False
+    _require(isinstance(related, bool), "include_related must be true or false")
+    named = [*(field for field, _ in tests), *(field for field, _ in sort)]
+    fields = list(dict.fromkeys([*named, *filter(None, counts.values())]))
+    condition, given = where(view, want._replace(limit=None))
     table, columns = source(view)
-    if not {*_PRIORITY} & {*fields}:
+    if want.min_priority is not None:
+        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+    elif not {*_PRIORITY} & {*fields}:
         table = "FROM memories m"
     by_name = {**_COLUMNS, **dict.fromkeys(_PRIORITY, columns.priority)}
     chosen = ", ".join(["m.key", *(by_name.get(field, "m.data") for field in fields)])
-    limit = want.limit if said.limit is None else said.limit
-    want = want.also(*(one.condition for one in said.filters if one.condition))
-    tags = (*want.tags, *(one.tags for one in said.filters if one.tags))
-    condition, given = where(view, want._replace(limit=None, tags=tags))
     rows = view.index.connection.execute(
         f"SELECT {chosen} {table} WHERE {condition} ORDER BY {NEWEST}", given
     )
     found: list[dict[str, Any]] = []  # the values of each field
     for key, *stored in rows:
         memory = {field: _values(field, one) for field, one in zip(fields, stored, strict=True)}
-        if all(one.fits(memory[one.field]) for one in tests):
+        if all(fits(memory[field]) for field, fits in tests):
             found.append({**memory, "": key})
-    for field, is_down in reversed(said.sort):
-        # Memories without the field come last. A list goes where the item is that comes first.
-        pick = max if is_down else min
+    for field, is_down in reversed(sort):
+        # By the first value. Memories without the field come last, whichever way it goes.
         found.sort(
-            key=lambda one: (
-                bool(one[field]) == is_down,
-                pick((_key(item, field) for item in _items(one[field])), default=()),
-            ),
+            key=lambda one: (bool(one[field]) == is_down, [_key(v, field) for v in one[field][:1]]),
             reverse=is_down,
         )
-    start = said.offset or want.offset
-    keys = [one[""] for one in found[start : None if limit is None else start + limit]]
-    priorities = {item.key: item.priority for item in ranked(view, of_keys(keys, Wanted()))}
-    answer = read(view, [Ranked(key, priorities[key]) for key in keys])
-    answer.aggregations = {name: _counted(by, found) for name, by in said.counts.items()}
-    answer.related = related_to_all(view, answer) if said.include_related else []
+    keys = [one[""] for one in found[want.offset : want.end]]
+    by_key = {item.key: item for item in ranked(view, of_keys(keys, Wanted()))}
+    answer = read(view, [by_key[key]._replace(score=None) for key in keys])
+    answer.aggregations = {name: _counted(by, found) for name, by in counts.items()}
+    answer.related = related_to_all(view, answer) if related else []
     return answer
 
 
 # Reading a specification.
 
 
-def understand(spec: Mapping[str, Any], now: datetime) -> Specification:
-    """Return the specification, checked. Raise InvalidQuery with the place of a mistake."""
-    if not isinstance(spec, Mapping):
-        raise InvalidQuery(f"A query is a mapping with {', '.join(_KEYS)}, not {shown(spec)}.")
-    spec = {"include_related" if key == "includeRelated" else key: spec[key] for key in spec}
-    _check_keys("the query", spec, _KEYS)
-    entries = _entries(spec, "filters", "field", "operator", "value")
-    filters = [_filter(place, entry, now) for place, entry in entries]
-    sort: list[tuple[str, bool]] = []
-    for place, entry in _entries(spec, "sort", "field", "direction"):
-        direction = str(entry.get("direction", "asc")).lower()
-        _require(direction in ("asc", "desc"), f"{place}.direction must be asc or desc")
-        sort.append((_field(f"{place}.field", entry.get("field")), direction == "desc"))
-    counts: dict[str, str | None] = {}
-    for place, entry in _entries(spec, "aggregations", "function", "by", "name"):
-        _require(entry.get("function") == "count", f"{place}.function must be count")
-        by = _field(f"{place}.by", entry["by"]) if entry.get("by") else None
-        name = entry.get("name") or (f"count_by_{by}" if by else "count")
-        _require(isinstance(name, str), f"{place}.name must be a text")
-        counts[name] = by
-    limit, offset = (spec.get(name) for name in ("limit", "offset"))
-    for name, count in (("limit", limit), ("offset", offset)):
-        is_right = count is None or (type(count) is int and count >= 0)
-        _require(is_right, f"{name} must be a whole number from 0, not {shown(count)}")
-    related = spec.get("include_related") or False
-    _require(isinstance(related, bool), "include_related must be true or false")
-    limit, offset = (count and min(count, COUNT_CAP) for count in (limit, offset))
-    return Specification(filters, sort, counts, limit, offset, related)
+def _filters(
+    spec: Mapping[str, Any], now: datetime, want: Wanted
+) -> tuple[Wanted, list[tuple[str, Test]]]:
+    """Return the wish with the filters that SQLite answers, and the others with their fields."""
+    tests: list[tuple[str, Test]] = []
+    for place, field, entry in _entries(spec, "filters", "field", "operator", "value"):
+        name = str(entry.get("operator"))
+        known = ", ".join(_OPERATORS)
+        _require(name in _OPERATORS, f"{place}.operator must be one of {known}, not {shown(name)}")
+        value: Any = entry.get("value", True if name == "exists" else None)
+        is_list, place = isinstance(value, (list, tuple, set, frozenset)), f"{place}.value"
+        _require(name in ("in", "not") or not is_list, f"{place} must be one value, not a list")
+        is_right = name != "in" or (is_list and len(value) <= _ENTRY_CAP)
+        _require(is_right, f"{place} must be a list of at most {_ENTRY_CAP} values")
+        if name == "exists":
+            _require(isinstance(value, bool), f"{place} must be true or false, not {shown(value)}")
+            tests.append((field, _test(field, name, [value])))
+            continue
+        given = [_plain(place, field, one, now) for one in (value if is_list else [value])]
+        is_among = name in ("equals", "in")
+        if is_among and field == "type":
+            want = want.also(one_of("m.type", [name_of(type) for type in given]))
+        elif is_among and field == "session":
+            scopes = [form for session in given for form in (session, archived_scope(session))]
+            want = want.also(one_of("m.scope", scopes))
+        elif (is_among or name == "contains") and field == "tags":
+            want = want._replace(tags=(*want.tags, tuple(given)))
+        elif name in _BOUNDS and field == "timestamp":
+            want = want.also(Sql(f"m.at {_BOUNDS[name][0]} ?", (given[0],)))
+        else:
+            tests.append((field, _test(field, name, given)))
+    return want, tests
 
 
 def _require(is_right: bool, said: str) -> None:
@@ -150,122 +148,76 @@ def _require(is_right: bool, said: str) -> None:
         raise InvalidQuery(f"{said}.")
 
 
-def _check_keys(place: str, entry: Mapping[Any, Any], keys: Sequence[str]) -> None:
-    for key in entry:
-        _require(key in keys, f"{place} has no key {shown(key)}; keys are {', '.join(keys)}")
-
-
 def _entries(
-    spec: Mapping[str, Any], part: str, *keys: str
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the entries of a part, each with its place."""
+    spec: Mapping[str, Any], part: str, field: str, *keys: str
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the place of each entry of a part, its field, and the entry."""
     entries = spec.get(part) or []
     is_right = isinstance(entries, (list, tuple)) and len(entries) <= _ENTRY_CAP
     _require(is_right, f"{part} must be a list of at most {_ENTRY_CAP} mappings")
     for number, entry in enumerate(entries):
         place = f"{part}[{number}]"
         _require(isinstance(entry, Mapping), f"{place} must be a mapping, not {shown(entry)}")
-        _check_keys(place, entry, keys)
-        yield place, entry
+        _check_keys(place, entry, (field, *keys))
+        name = entry.get(field, "" if field == "by" else None)
+        is_right = isinstance(name, str) and (field == "by" or "" not in name.split("."))
+        said = f"{place}.{field} must be names with dots between them, not {shown(name)}"
+        _require(is_right, said)
+        yield place, name, entry
 
 
-def _field(place: str, field: Any) -> str:
-    is_right = isinstance(field, str) and "" not in field.split(".")
-    _require(is_right, f"{place} must be names with dots between them, not {shown(field)}")
-    return str(field)
-
-
-def _filter(place: str, entry: Mapping[str, Any], now: datetime) -> Filter:
-    field, name = _field(f"{place}.field", entry.get("field")), entry.get("operator")
-    known = ", ".join(_OPERATORS)
-    _require(name in _OPERATORS, f"{place}.operator must be one of {known}, not {shown(name)}")
-    _require("value" in entry or name == "exists", f"{place}.value is missing")
-    value, place = entry.get("value", True), f"{place}.value"
-    if name == "exists":
-        _require(isinstance(value, bool), f"{place} must be true or false, not {shown(value)}")
-        return Filter(field, lambda values: bool(values) == value)
-    is_list = isinstance(value, (list, tuple, set, frozenset))
-    _require(name in ("in", "not") or not is_list, f"{place} must be one value, not a list")
-    _require(name != "in" or is_list, f"{place} must be a list; 'equals' takes one value")
-    given = [_plain(place, field, one, now) for one in (value if is_list else [value])]
-    if name in _BOUNDS:
-        return _bound(field, _BOUNDS[name], given[0])
-    if name != "contains" or field == "tags":
-        return _one_of(field, given, is_opposite=name == "not")
-    return Filter(field, lambda values: any(_contains(one, given[0]) for one in values))
+def _check_keys(place: str, entry: Mapping[Any, Any], keys: Sequence[str]) -> None:
+    for key in entry:
+        _require(key in keys, f"{place} has no key {shown(key)}; keys are {', '.join(keys)}")
 
 
 def _plain(place: str, field: str, value: Any, now: datetime) -> Any:
-    """Return a value as it is compared with those of the field; of a time its two ends."""
-    if field == "timestamp" and value is not None:
+    """Return a value as it is compared with those of the field."""
+    if field == "timestamp":
         try:
-            return tuple(microseconds(moment(value, now, end=end)) for end in (False, True))
+            return microseconds(moment(value, now))
         except (ValueError, OverflowError) as error:
             raise InvalidQuery(f"{place}: {error}.") from None
-    if isinstance(value, datetime):
-        value = render_time(value if value.tzinfo else value.replace(tzinfo=UTC))
-    elif isinstance(value, date):
-        value = value.isoformat()
-    is_plain = value is None or isinstance(value, bool | int | float | str)
-    _require(is_plain, f"{place} must be a text, a number or a truth, not {shown(value)}")
-    if field == "type" and isinstance(value, str):
+    is_plain = isinstance(value, str if field in _COLUMNS else bool | int | float | str)
+    right = "a text" if field in _COLUMNS else "a text, a number or a truth"
+    _require(is_plain, f"{place} must be {right}, not {shown(value)}")
+    if field == "type":
         return type_of(TYPE_NAMES.get(value, value))
-    return sayable(value).lower() if field == "tags" and isinstance(value, str) else value
+    return sayable(value).lower() if field == "tags" else value
 
 
-def _bound(field: str, sign: str, given: Any) -> Filter:
-    if field == "timestamp" and given is not None:
-        return Filter(field, condition=Sql(f"m.at {sign} ?", (given[sign == "<="],)))
-    compare, bound = _COMPARE[sign], _key(given, field)
+def _test(field: str, name: str, given: Sequence[Any]) -> Test:
+    """Return the test of an operator that compares the values of a field with given ones."""
+    if name == "exists":
+        return lambda values: bool(values) == given[0]
+    keys = [_key(one, field) for one in given]
+    if name in _BOUNDS:
+        compare, (sort, bound) = _BOUNDS[name][1], keys[0]
 
-    def is_within(item: Any) -> bool:
-        key = _key(item, field)
-        return key[0] == bound[0] < 3 and bool(compare(key, bound))
+        def is_within(value: Any) -> bool:
+            key = _key(value, field)
+            return key[0] == sort and bool(compare(key[1], bound))
 
-    return Filter(field, _some(is_within))
-
-
-def _one_of(field: str, given: list[Any], *, is_opposite: bool) -> Filter:
-    texts = [one for one in given if isinstance(one, str)]
-    if not is_opposite and len(texts) == len(given) and 0 < len(given) <= _ENTRY_CAP:
-        if field == "type":
-            return Filter(field, condition=one_of("m.type", [name_of(name) for name in texts]))
-        if field == "session":
-            scopes = [form for name in texts for form in (name, archived_scope(name))]
-            return Filter(field, condition=one_of("m.scope", scopes))
-        if field == "tags":
-            return Filter(field, tags=tuple(texts))
+        return lambda values: any(map(is_within, values))
+    if name == "contains":
+        part = str(given[0]).lower()
+        return lambda values: any(
+            part in value.lower() if isinstance(value, str) else _key(value) in keys
+            for value in values
+        )
     if field == "tags":
-        among = _some(lambda tag: any(tag == one or tag.startswith(f"{one}.") for one in texts))
-    elif field == "timestamp":
-        times = [one for one in given if one is not None]
-        among = _some(lambda at: any(first <= at <= last for first, last in times))
-    else:
-        keys = {_key(one, field) for one in given if one is not None}
-        among = _some(lambda item: _key(item, field) in keys)
-    has_none = None in given
-    return Filter(field, lambda values: (among(values) or (has_none and not values)) != is_opposite)
+        tags = tuple(f"{tag}." for tag in given)
+        return lambda values: not any(f"{value}.".startswith(tags) for value in values)
+    return lambda values: any(_key(one, field) in keys for one in values) == (name != "not")
 
 
 # The values of memories.
 
 
-def _some(fits: Callable[[Any], bool]) -> Callable[[Values], bool]:
-    return lambda values: any(fits(item) for item in _items(values))
-
-
-def _contains(value: Any, given: Any) -> bool:
-    if isinstance(value, str):
-        return isinstance(given, str) and given.lower() in value.lower()
-    several = value if isinstance(value, (list, dict)) else ()
-    return any(_key(one) == _key(given) for one in several)
-
-
 def _values(field: str, stored: Any) -> list[Any]:
-    """Return the values of a field, a list as one of them; none where it is absent."""
+    """Return the values of a field, each item of a list; none where it is absent."""
     if field == "tags":
-        tags = json.loads(stored)
-        return [tags] if tags else []
+        return list(json.loads(stored))
     if field in _COLUMNS or field in _PRIORITY:
         return [type_of(stored) if field == "type" else stored] if stored not in (None, "") else []
     names = field.split(".")
@@ -274,35 +226,28 @@ def _values(field: str, stored: Any) -> list[Any]:
         return []
     found = [json.loads(stored)]
     for name in names:
-        found = [item[name] for item in _items(found) if isinstance(item, dict) and name in item]
+        inner = [one[name] for one in found if isinstance(one, dict) and name in one]
+        found = [item for one in inner for item in (one if isinstance(one, list) else [one])]
     return [value for value in found if value is not None]
-
-
-def _items(values: Sequence[Any]) -> list[Any]:
-    return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
 def _key(value: Any, field: str = "") -> tuple[int, Any]:
     """Return a value so that it is equal only to one of its sort, and can be sorted."""
-    if isinstance(value, bool):
-        return 0, value
     if isinstance(value, (int, float)):
-        return 1, value
+        return 0, value
     if field == "severity" and value in SEVERITY_WORDS:
-        return 1, -severity_rank(value)
-    return (2, value) if isinstance(value, str) else (3, None)
+        return 0, -severity_rank(value)
+    return (1, value) if isinstance(value, str) else (2, None)
 
 
-def _counted(by: str | None, memories: Sequence[Mapping[str, Values]]) -> Any:
+def _counted(by: str, memories: Sequence[Mapping[str, Sequence[Any]]]) -> Any:
     """Return how many memories match, or how many by each value of a field; None for no value."""
-    if by is None:
+    if not by:
         return len(memories)
     groups: Counter[Any] = Counter()
     for memory in memories:
-        items = [item for item in _items(memory[by]) if _key(item)[0] < 3]
+        values = [value for value in memory[by] if _key(value)[0] < 2]
         if by == "timestamp":
-            items = [str(time_at(at))[:10] for at in items]
-        names = (str(one).lower() if isinstance(one, bool) else one for one in items)
-        groups.update([*dict.fromkeys(names)] or [None])
-    ordered = sorted(groups, key=lambda group: (group is None, _key(group)))
-    return {group: groups[group] for group in ordered}
+            values = [str(time_at(at))[:10] for at in values]
+        groups.update([*dict.fromkeys(values)] or [None])
+    return dict(groups.most_common())

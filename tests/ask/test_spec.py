@@ -80,55 +80,41 @@ def ids(asked: Session, *filters: tuple[Any, ...], **parts: Any) -> set[str]:
         (("tags", "equals", "security"), {"DEC-001", "DEC-002", "FIND-001"}),
         (("tags", "in", ["mfa", "PRÜFUNG"]), {"FIND-001", "FIND-002"}),
         # fields of the record: texts with texts, numbers with numbers, and lists looked through
-        (("weight", "equals", 1), {"DEC-002"}),
-        (("weight", "equals", True), {"LEARN-001"}),
+        (("weight", "equals", 1), {"DEC-002", "LEARN-001"}),
         (("weight", "greaterThan", 1), {"FIND-002"}),
-        (("weight", "in", [1, "10", 2**70, 1e300]), {"DEC-002", "PREF-001"}),
-        (("location", "contains", "artifact"), {"FIND-001"}),
+        (("weight", "in", [2.5, "10", 2**70, 1e300]), {"FIND-002", "PREF-001"}),
         (("mixed", "contains", "1"), {"LEARN-001"}),
         (("mixed.a", "equals", 1), {"LEARN-001"}),
         (("alternatives_considered.option", "contains", "opaque"), {"DEC-001"}),
         (("location.line_numbers", "greaterOrEqual", 60), {"FIND-001"}),
         (("nowhere.at.all", "exists"), set()),
         ((f"nested.{ODD.replace('.', ' ')}", "equals", ODD), {"LEARN-002"}),
-        (("empty", "exists"), {"HAND-2"}),
         (("note", "exists"), set()),
         # times
-        (("timestamp", "equals", "2026-01-11"), {"turn-1", "turn-2", "DEC-001"}),
-        (("timestamp", "in", ["1969-12-31", "2026-01-11T14:30:00Z"]), {"DEC-002", "turn-1"}),
+        (("timestamp", "in", ["1969-12-31T12:00:00Z", "2026-01-12"]), {"DEC-002", "FIND-001"}),
         (("timestamp", "lessThan", date(2026, 1, 11)), {"DEC-002"}),
         (("timestamp", "exists", False), {"HAND-1", "HAND-2"}),
     ],
     ids=lambda part: "-".join(map(str, part)) if isinstance(part, tuple) else "",
 )
 def test_each_operator(asked: Session, condition: tuple[Any, ...], found: set[str]) -> None:
-    everything = ids(asked)
     assert ids(asked, condition) == found
     field, operator, *value = condition
     if operator in ("equals", "in"):
-        assert ids(asked, (field, "not", *value)) == everything - found
-    if operator == "exists":
-        assert ids(asked, (field, "equals", None)) == everything - ids(asked, (field, "exists"))
-
-
-@pytest.mark.parametrize("direction", ["asc", "desc"])
-@pytest.mark.parametrize("field", ["timestamp", "weight", "location.line_numbers", "tags"])
-def test_what_is_absent_comes_last(asked: Session, field: str, direction: str) -> None:
-    present = ids(asked, (field, "exists"))
-    found = [one.id for one in asked.query({"sort": [{"field": field, "direction": direction}]})]
-    assert set(found[: len(present)]) == present
+        assert ids(asked, (field, "not", *value)) == ids(asked) - found
 
 
 def test_sorting(asked: Session) -> None:
-    """By several fields; numbers before texts."""
+    """By several fields; numbers before texts, and memories without the field last."""
     early = [{"field": "timestamp", "operator": "lessThan", "value": "2026-01-13"}]
     newest = {"filters": early, "sort": [{"field": "timestamp", "direction": "DESC"}]}
     found = ["FIND-001", "DEC-001", "turn-2", "turn-1", "DEC-002"]
     assert [one.id for one in asked.query(newest)] == found
     assert [one.id for one in asked.query({**newest, "limit": 2, "offset": 1})] == found[1:3]
     assert asked.query({**newest, "limit": 0}) == []
-    weighed = {"filters": [{"field": "weight", "operator": "exists"}], "sort": [{"field": "weight"}]}
-    assert [one.data["weight"] for one in asked.query(weighed)] == [True, 1, 2.5, "10"]
+    for direction, weights in (("asc", [True, 1, 2.5, "10"]), ("desc", ["10", 2.5, True, 1])):
+        weighed = asked.query({"sort": [{"field": "weight", "direction": direction}]})
+        assert [one.data.get("weight") for one in weighed[:5]] == [*weights, None]
     by_type = {"sort": [{"field": "type"}, {"field": "decay.priority", "direction": "desc"}]}
     decisions = [one for one in asked.query(by_type) if one.type == "decision"]
     assert [one.id for one in decisions] == ["DEC-001", "DEC-002"]
@@ -143,7 +129,7 @@ def test_counts(asked: Session) -> None:
     assert found["count"] == everything
     assert found["count_by_type"] == {"decision": 2, "finding": 4, "learning": 2, "preference": 1, "turn": 2}  # fmt: skip
     assert found["count_by_tags"]["security.authentication"] == found["count_by_tags"]["2026"] == 1
-    assert found["count_by_reversible"] == {"false": 1, "true": 1, None: everything - 2}
+    assert found["count_by_reversible"] == {None: everything - 2, False: 1, True: 1}
     assert found["count_by_timestamp"]["2026-01-11"] == 3
     filters = [{"field": "type", "operator": "equals", "value": "decision"}]
     some = {"filters": filters, "aggregations": [{"function": "count", "by": "weight", "name": "w"}]}
@@ -189,7 +175,7 @@ def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
         ({"include_related": "yes"}, "include_related must be true or false"),
         ({"filters": {"field": 1}}, "filters must be a list"),
         ({"filters": [{}] * 101}, "at most 100"),
-        (a_filter("id", "equals"), "filters[0].value is missing"),
+        (a_filter("id", "equals"), "filters[0].value must be a text, not None"),
         (a_filter("id", "equals", ["x"]), "one value, not a list"),
         (a_filter("id", "in", "x"), "must be a list"),
         (a_filter("id", "equal", "x"), "filters[0].operator must be one of equals, not, in"),
