@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _LAST = ""  # as `Change.behind`: the record comes last
 _TRIES = 3
-_CHANGED = "somebody else changed it since it was read"
+_CHANGED = "somebody else changed it meanwhile"
 _Done = TypeVar("_Done")
 
 
@@ -344,8 +344,9 @@ class _Work:
 
     def _conflict(self, about: str, why: str) -> Conflict:
         name = self._scope.name
-        return Conflict(f"{about} of {name}: {why}; nothing was changed.",
-                        session_id=name, advice="Look again, and repeat it.")  # fmt: skip
+        advice = "Look at it, and repeat this, or repeat it for the others."
+        said = f"{about} of {name}: {why}; nothing was changed."
+        return Conflict(said, session_id=name, advice=advice)
 
 
 def unlink_step(tree: Tree, path: str) -> dict[str, Any]:

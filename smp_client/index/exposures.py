@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ADVICE = (
     "Remove it from the file, or the memory with smp delete."
-    " With redaction.unlocked_edits: redact the daemon redacts secrets by their shape itself"
+    " The daemon redacts secrets by their shape alone, if redaction.unlocked_edits says so"
 )
 _CAP = 10_000  # nobody would look at more
 _FOUND = f"""

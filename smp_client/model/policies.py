@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-HOURS_PER_DAY = 24.0
-
 
 class Thresholds(NamedTuple):
     """How long a session must have been left alone to become…"""

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .errors import InvalidQuery
 from .priority import is_resolved
 from .record import severity_rank
 
@@ -29,13 +28,14 @@ _IMPORTANCE = {
 }  # fmt: skip
 _SEVERITY = (1.3, 1.15, 1.0, 0.85, 0.7, 1.0)  # by rank; the last for a word that is no severity
 _HIGH_IMPACT, _APPROVED, _CLOSED = 1.3, 1.2, 0.6
-_WEIGHT_CAP = 1000
 SUMMARY = 0.25  # of a memory of the session that it sums up
 ACCESS_RATE = 0.05  # per hour: how fast having been read is forgotten
 _STATES = {"idle": 0.95, "decaying": 0.6, "archived": 0.4}
 
 
-class _Weights(NamedTuple):
+class Weights(NamedTuple):
+    """How much each part counts: numbers from 0 on."""
+
     text: float = 0.4
     time: float = 0.3
     importance: float = 0.2
@@ -45,18 +45,6 @@ class _Weights(NamedTuple):
     # Of the score of a memory that no longer holds. With 0.4, resolved findings stood behind
     # memories that only share a word with the question (benchmarks.questions).
     ended: float = 0.7
-
-
-class Weights(_Weights):
-    """How much each part counts: numbers from 0 to 1,000."""
-
-    def __new__(cls, *given: Any, **named: Any) -> Weights:
-        weights = super().__new__(cls, *given, **named)
-        numbers = weights._asdict()
-        for number in [*numbers.pop("states").values(), *numbers.values()]:
-            if not isinstance(number, (int, float)) or not 0 <= number <= _WEIGHT_CAP:
-                raise InvalidQuery(f"Weights must be numbers from 0 to {_WEIGHT_CAP}.")
-        return weights
 
 
 def importance(type: str, data: Mapping[str, Any]) -> float:

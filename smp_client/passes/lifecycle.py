@@ -25,7 +25,8 @@ from ..disk.session_files import METADATA, RESTING
 from ..model.errors import CorruptionDetected, SessionNotFound, SMPError
 from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome
-from ..model.policies import HOURS_PER_DAY, Thresholds
+from ..model.policies import Thresholds
+from ..model.priority import HOURS_PER_DAY
 from ..model.times import EPOCH, microseconds, render_time, time_at, time_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value
@@ -51,14 +52,7 @@ class Standing:
     since: datetime | None = None  # when it came into its status; None where nobody wrote it down
 
 
-@dataclass(frozen=True)
-class Transition(Action):
-    """Into another state, if the session was not used since that was decided."""
-
-    last_activity: datetime = EPOCH
-
-
-def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Transition | None:
+def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Action | None:
     """Return the transition that is due, with its reason. An unknown status counts as `active`."""
     last, status, name = one.last_activity, one.status, one.session
     if last is None:
@@ -76,7 +70,7 @@ def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Transition | N
     reason = f"used at {render_time(last)}"
     if due != ACTIVE:
         reason = f"not used since {render_time(last)}, {due} after {limits[due][1]}"
-    return Transition(name, _TYPES[due], (name,), reason, last_activity=last)
+    return Action(name, _TYPES[due], (name,), reason)
 
 
 def last_activity(session: Session) -> datetime:
@@ -133,13 +127,13 @@ def lifecycle(
     used = activities(memory, _names(memory, only))
     for name in _names(memory, only):
         try:
-            metadata, last = memory._session(name).metadata(), used.get(name)
+            metadata = memory._session(name).metadata()
             if not metadata:
                 raise _no_metadata(name)
-            since = time_of(metadata.get("status_since"))
-            status = str(metadata.get("status", ACTIVE))
-            if action := plan(Standing(name, status, last, since), thresholds, now):
-                outcome.add(Outcome([action]) if dry_run else apply(memory, action))
+            status, since = metadata.get("status", ACTIVE), time_of(metadata.get("status_since"))
+            one = Standing(name, str(status), used.get(name), since)
+            if action := plan(one, thresholds, now):
+                outcome.add(Outcome([action]) if dry_run else apply(memory, one, action))
         except SessionNotFound:
             continue  # it went meanwhile
         except (SMPError, OSError) as error:
@@ -153,10 +147,10 @@ def _no_metadata(name: str) -> CorruptionDetected:
                               session_id=name, advice=advice)  # fmt: skip
 
 
-def apply(memory: Memory, action: Transition) -> Outcome:
+def apply(memory: Memory, one: Standing, action: Action) -> Outcome:
     """Change the state of a session, unless the session was used since the plan."""
     session, status = memory._session(action.session), _STATUSES[action.type]
-    if last_activity(session) > action.last_activity:
+    if one.last_activity is None or last_activity(session) > one.last_activity:
         return Outcome()
     if status == ARCHIVED:
         from ..change.move import archive  # late: it loads tar and gzip

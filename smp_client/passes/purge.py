@@ -60,22 +60,17 @@ _NEEDLES = 20  # lines of purged memories that are sought in other files
 
 @dataclass(frozen=True)
 class Ledger:
-    """The uptime until the last look, and at which uptime each bundle was first seen overdue."""
+    """For how long the machine ran at the last look, and for how long each bundle was overdue."""
 
-    uptime_s: float = 0.0
-    running_s: float = 0.0  # of the machine, at the last look
-    first: Mapping[str, float] = field(default_factory=dict)
-
-    def waited_s(self, key: str) -> float:
-        """Return the uptime since a bundle was first seen overdue; 0 where it never was."""
-        return self.uptime_s - self.first.get(key, self.uptime_s)
+    running_s: float = 0.0
+    waited_s: Mapping[str, float] = field(default_factory=dict)  # by the key of a bundle
 
     def seen(self, running_s: float, keys: Iterable[str]) -> Ledger:
         """Return the ledger after one more look, which saw exactly these overdue."""
         # A machine that was started anew has run since then at least; more is not known.
         passed_s = running_s - self.running_s if running_s >= self.running_s else running_s
-        uptime_s = self.uptime_s + passed_s
-        return Ledger(uptime_s, running_s, {key: self.first.get(key, uptime_s) for key in keys})
+        waited_s = {key: self.waited_s.get(key, -passed_s) + passed_s for key in keys}
+        return Ledger(running_s, waited_s)
 
 
 @dataclass(frozen=True)
@@ -115,14 +110,14 @@ def plan(
     """Decide about every deleted bundle. With force, a person confirms the clock."""
     decided: list[Doomed] = []
     for one in doomed:
-        until, waited_s = render_time(one.deadline), ledger.waited_s(one.key)
-        goes, days = waited_s >= WAIT_S, (WAIT_S - waited_s) / 86_400
-        reason = f"it could be restored until {until}"
-        if now < one.deadline:
-            goes, reason = False, f"it can be restored until {until}"
-        elif not goes and not force:
-            reason = f"it is overdue since {until}; it is kept for {days:.1f} days of uptime more"
-        decided.append(replace(one, goes=goes or (force and now >= one.deadline), reason=reason))
+        until, left_s = render_time(one.deadline), WAIT_S - ledger.waited_s.get(one.key, 0.0)
+        is_overdue = now >= one.deadline
+        goes = is_overdue and (force or left_s <= 0)
+        reason = f"it {'could' if is_overdue else 'can'} be restored until {until}"
+        if is_overdue and not goes:
+            days = f"{left_s / 86_400:.1f} days of uptime"
+            reason = f"it is overdue since {until}; it is kept for {days} more"
+        decided.append(replace(one, goes=goes, reason=reason))
     whole = {one.session for one in decided if one.goes and one.is_session}
     # Memories that were deleted one by one go with their session.
     return [one for one in decided if one.is_session or one.session not in whole]
@@ -141,28 +136,15 @@ def _doomed(memory: Memory, name: str, problems: list[str]) -> Iterator[Doomed]:
         yield Doomed(name, path, said.at, deadline, said.items, said.batch)
 
 
-def note_overdue(memory: Memory, keys: Iterable[str], *, dry_run: bool = False) -> Ledger:
-    """Note that these bundles are overdue now, and no others. Return the ledger."""
-    ledger = load_ledger(memory).seen(running_s(), keys)
-    if not dry_run:
-        try:
-            memory.tree.replace_derived(LEDGER, json.dumps(asdict(ledger), indent=1).encode())
-        except OSError as error:
-            raise StorageFailed(f"{LEDGER} could not be written: {error}.") from error
-    return ledger
-
-
 def load_ledger(memory: Memory) -> Ledger:
     """Return the ledger; an empty one where the file is missing, or makes no sense."""
     try:
         said: Any = json.loads(memory.tree.read(LEDGER))
-        first = {str(key): float(at) for key, at in said["first"].items()}
-        ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
+        waited_s = {str(key): float(waited) for key, waited in said["waited_s"].items()}
+        ledger = Ledger(float(said["running_s"]), waited_s)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Ledger()
-    # One that was first seen later than now would wait for ever, or not at all.
-    is_sound = all(0 <= at <= ledger.uptime_s for at in first.values())
-    is_sound = is_sound and 0 <= ledger.uptime_s < math.inf and 0 <= ledger.running_s < math.inf
+    is_sound = all(0 <= time_s < math.inf for time_s in (ledger.running_s, *waited_s.values()))
     return ledger if is_sound else Ledger()
 
 
@@ -186,7 +168,12 @@ def planned(
     names = memory.tree.directories(DELETED)
     doomed = [one for name in names for one in _doomed(memory, name, problems)]
     keys = [one.key for one in doomed if one.deadline <= now]
-    ledger = note_overdue(memory, keys, dry_run=dry_run)
+    ledger = load_ledger(memory).seen(running_s(), keys)
+    if not dry_run:
+        try:
+            memory.tree.replace_derived(LEDGER, json.dumps(asdict(ledger), indent=1).encode())
+        except OSError as error:
+            raise StorageFailed(f"{LEDGER} could not be written: {error}.") from error
     return plan(doomed, ledger, now, force=force)
 
 
@@ -197,14 +184,10 @@ def purge(
     outcome, now = Outcome(dry_run=dry_run), memory.options.clock()
     decided = planned(memory, outcome.problems, force=force, dry_run=dry_run)
     going = [one for one in decided if one.goes]
-    outcome.add(_shown(going) if dry_run else carry_out(memory, going, by=by))
+    outcome.add(carry_out(memory, going, by=by, dry_run=dry_run))
     kept = [one for one in decided if not one.goes and one.deadline <= now]
     outcome.notes += [f"{one.path}: {one.reason}" for one in kept]
     return outcome
-
-
-def _shown(going: Iterable[Doomed]) -> Outcome:
-    return Outcome([one.action for one in going])
 
 
 def purge_now(
@@ -233,10 +216,9 @@ def purge_now(
     else:
         meant = [_session_now(memory, check_session_id(name or ""), by, outcome)]
     meant = [replace(one, reason=_ASKED_FOR) for one in meant]
-    outcome.add(_shown(meant) if dry_run else carry_out(memory, meant, by=by))
-    if dry_run:
-        return outcome
-    if outcome.actions and (backups := memory.root.parent / layout.BACKUP).is_dir():
+    outcome.add(carry_out(memory, meant, by=by, dry_run=dry_run))
+    backups = memory.root.parent / layout.BACKUP
+    if outcome.actions and not dry_run and backups.is_dir():
         note = f"{backups} holds imported files as they were then, also purged memories;"
         outcome.notes.append(f"{note} remove it when you can.")
     return outcome
@@ -310,13 +292,16 @@ def _await_closed(memory: Memory, name: str) -> list[str]:
 
 
 def carry_out(
-    memory: Memory, going: Sequence[Doomed], *, by: str, index: Index | None = None
-) -> Outcome:
+    memory: Memory, going: Sequence[Doomed], *, by: str, index: Index | None = None,
+    dry_run: bool = False,
+) -> Outcome:  # fmt: skip
     """Destroy one after the other; one that fails stops no other. Then clean the index.
 
     The leader of the root gives its index, and waits for nobody. For anybody else, places are noted
     where others wrote the same words.
     """
+    if dry_run:
+        return Outcome([one.action for one in going])
     outcome, words = Outcome(), dict[str, None]()
     for one in going:
         scope = memory._scope(one.session)

@@ -236,8 +236,8 @@ def anonymize(
 def _change(mask: Mask, one: Holding) -> Change | None:
     """Return the change of one memory; None where it names nobody or has no id.
 
-    A memory that cannot be read stays as it is, and is a problem. An evicted turn changes whenever
-    its summary stands in the conversation.
+    A memory that cannot be read stays as it is, and is a problem. An evicted turn changes with its
+    summary.
     """
     try:
         new = changed(one, functools.partial(mask.record, one.file), mask.placeholders.text)
@@ -247,9 +247,10 @@ def _change(mask: Mask, one: Holding) -> Change | None:
     if isinstance(new, dict) and new.get("type") == "summary":
         mask.summaries[one.id] = summary_hash(new)
     # An evicted turn knows the summary that stands for it by its hash.
-    summary = mask.summaries.get(one.facts.get("summary", ""))
-    is_same = new == (one.raw if one.is_file else one.value)
-    if (is_same and not summary) or not one.id:
+    known = one.facts.get("summary_hash", "")
+    summary = mask.summaries.get(one.facts.get("summary", ""), known)
+    is_same = new == (one.raw if one.is_file else one.value) and summary == known
+    if is_same or not one.id:
         return None
     hash = hash_of(new) if isinstance(new, dict) else hash_of_bytes(new)
     facts = _facts(hash, one.container) | ({"summary_hash": summary} if summary else {})

@@ -78,7 +78,8 @@ def watched(memory: Memory) -> None:
     """As if a daemon had looked at everything, and the machine had then been running for a month."""
     purge.planned(memory, [])
     ledger = json.loads((memory.root / LEDGER).read_text())
-    (memory.root / LEDGER).write_text(json.dumps({**ledger, "uptime_s": ledger["uptime_s"] + 30 * 86_400.0}))
+    ledger["waited_s"] = dict.fromkeys(ledger["waited_s"], 30 * 86_400.0)
+    (memory.root / LEDGER).write_text(json.dumps(ledger))
 
 
 def skipped(daemon: Daemon, *names: str) -> bool:

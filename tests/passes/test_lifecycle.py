@@ -147,7 +147,7 @@ def test_a_session_that_is_used_between_plan_and_archive_stays(
     clock.forward(days=31)
     (action,) = lifecycle(memory, dry_run=True).actions
     session.add_turn("user", "here I am again")
-    assert apply(memory, action).actions == []  # type: ignore[arg-type]
+    assert apply(memory, Standing("s1", "active", NOON), action).actions == []
     assert memory.session("s1").state == "active"
 
 

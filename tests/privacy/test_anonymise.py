@@ -179,6 +179,7 @@ def test_evicted_memories_come_back_with_placeholders(compacted: Session) -> Non
     out = [one.id for one in compacted.evicted()]
     compacted.anonymize(names=NAMES)
     assert [one.id for one in compacted.evicted()] == out
+    assert compacted.anonymize(names=NAMES).ids == []
     compacted.bring_back()
     turn = next(one for one in out if one.startswith("turn-"))
     assert compacted.get(turn).text.startswith("User-1 decided to do number ")
