@@ -252,18 +252,18 @@ class RecordFiles(Writer):
     ) -> None:
         """Change a file that is one mapping by a function of its parts, within the quota."""
 
+        quota = self.quota_bytes()
+
         def changed(content: bytes) -> bytes:
             old = load_mapping(content, top, file)
             parts, kinds = plain_parts(changes_of(old), self.scope.redaction)
             parts = with_counts(parts, old.get(FIELD), kinds) if kinds else parts
-            return replace_parts(content, top, parts, file)
+            new = replace_parts(content, top, parts, file)
+            if quota is not None:
+                self.scope.usage.require(self.scope.name, len(new) - len(content), quota)
+            return new
 
         with self.scope.locked([file], f"changing {file}"):
-            quota = self.quota_bytes()
-            if quota is not None:
-                before = self.scope.read(file)
-                growth = len(changed(before)) - len(before)
-                self.scope.usage.require(self.scope.name, growth, quota)
             rewrite(self.scope, file, changed)
 
 

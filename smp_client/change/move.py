@@ -177,7 +177,9 @@ def _enter(memory: Memory, source: str, action: Action, dry_run: bool, by: str =
         is_deleted = source.startswith(f"{DELETED}/")
         noted = _noted(memory, "restore", scope.name, by) if is_deleted else nullcontext()
         with noted, temporaries(tree) as made:
-            made.append(memory._aside(_awake(memory, files, action.reason)))
+            awake = _awake(memory, files, action.reason)
+            rewrite.keep_odd(scope, METADATA, files.get(METADATA, b""))
+            made.append(memory._aside(awake))
             step = _renaming(tree, made[0], scope.directory)
             happen(scope, [step, unlink_step(tree, source)], made)
     return Outcome([action])

@@ -15,10 +15,13 @@ import os
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..model.layout import RETIRED
+from ..redaction.redact import WORD
 from ..text.format import is_plain
+from ..text.values import BadYaml, decode, load
 from .quarantine import quarantine_bytes
 from .tree import GRACE_S as QUIET_S
 from .tree import nobody_writes, read_from
@@ -49,7 +52,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         return after
     after = transform(before)
     if after != before:
-        _keep_odd(scope, file, before)
+        keep_odd(scope, file, before)
     while after != before:
         temporary = scope.tree.create_temporary(after)
         # The name tells after a crash whether the exchange has happened, and which bytes were read.
@@ -75,7 +78,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         scope.tree.rename(slot, _slot(scope, file, _said(slot)[0], came))
         if again == after:
             quarantine_bytes(scope, file, came, _CROSSED)
-        _keep_odd(scope, file, came)
+        keep_odd(scope, file, came)
         before, after = after, again
     return after
 
@@ -124,11 +127,17 @@ def _read(tree: Tree, path: str) -> tuple[bytes, bool | None]:
         return content, closed and os.fstat(descriptor).st_size == len(content)
 
 
-def _keep_odd(scope: Scope, file: str, content: bytes) -> None:
+def keep_odd(scope: Scope, file: str, content: bytes) -> None:
     """Quarantine a file that is not plain, and so about to be rendered anew, without secrets."""
-    if content.strip() and not is_plain(file, content):
-        text, _ = scope.redaction.redacted_text(content.decode("utf-8", "surrogateescape"))
-        quarantine_bytes(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
+    if not content.strip() or is_plain(file, content):
+        return
+    # A copy: nothing is lost where redaction is off, and a secret that must go has no second home.
+    redaction = scope.redaction._replace(enabled=True)
+    text, _ = redaction.redacted_text(content.decode("utf-8", "surrogateescape"))
+    with suppress(BadYaml):
+        for secret in redaction.secrets_by_key(load(decode(content))):
+            text = text.replace(secret.strip(), WORD)
+    quarantine_bytes(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
 
 
 def _fold(scope: Scope, file: str, slot: str) -> None:

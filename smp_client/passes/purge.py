@@ -29,7 +29,7 @@ from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
 from ..disk.quarantine import is_of_file
 from ..disk.scopes import BACKUP
-from ..disk.session_files import METADATA
+from ..disk.session_files import METADATA, state_file
 from ..index.sync import ask_for_scrub, scrub_index
 from ..model import layout
 from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError, StorageFailed
@@ -389,8 +389,11 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> No
             continue
         content = rest = tree.read(path)
         for one in gone:
+            # A piece of a state's file may be an earlier state, which is a record of its history.
+            file = state_file(agent) if (agent := agent_of(one)) else one.file
+            if (one.is_file or agent) and is_of_file(path, file):
+                rest = b""
             if one.is_file:
-                rest = b"" if is_of_file(path, one.file) else rest
                 continue
             rest = rest.replace(one.raw.strip(b"\n"), b"")
             # A file in another style is kept since it was rendered plain.

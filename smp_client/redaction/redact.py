@@ -103,6 +103,12 @@ class Redaction(_Redaction):
         except SecretKey as found:
             return found.kinds
 
+    def secrets_by_key(self, value: Any) -> list[str]:
+        """Return the texts that are secrets by the keys they stand under."""
+        from .secrets import kind_of
+
+        return [text for key, text in _texts(value, "") if key and kind_of(key, text)]
+
     def require_clean_name(self, what: str, name: object) -> None:
         """Raise Invalid where a name is a secret: a name cannot be redacted."""
         if isinstance(name, str) and (kinds := self.redacted_text(name)[1]):

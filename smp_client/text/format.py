@@ -23,19 +23,16 @@ def is_plain(file: str, content: bytes) -> bool:
     if is_versioned(file) and version_in(file, content) != FORMAT_VERSION:
         return False
     if (top := top_of(file)) is not None:
-        return mapping.is_plain(content, top)
+        return mapping.is_plain(content, top, file)
     return not is_record_file(file) or format_of(kind_of_file(file)).is_plain(content)
 
 
 def plain(file: str, content: bytes) -> bytes:
-    """Return the file as SMP would write it, with all that can be read of it.
+    """Return a record file as SMP would write it, with all that can be read of it.
 
     A file that is plain already is returned as it is.
     """
-    if is_versioned(file):
-        require_known(version_in(file, content), file)
+    require_known(version_in(file, content), file)
     if not content.strip() or is_plain(file, content):
         return content
-    if (top := top_of(file)) is not None:
-        return mapping.render_anew(content, top, mapping.load_mapping(content, top, file))
-    return format_of(kind_of_file(file)).render_plain(content) if is_record_file(file) else content
+    return format_of(kind_of_file(file)).render_plain(content)

@@ -185,16 +185,6 @@ def test_no_byte_is_left_in_anything_that_smp_made(
 
 
 
-def test_an_older_style_of_a_purged_state_leaves_quarantine_too(memory: Memory) -> None:
-    session = memory.create_session(id="s9")
-    session.save_agent_state("vera", {"focus": "old"})
-    state = f"{{version: 1, agent_state: {{agent_id: vera, focus: {SECRET}}}}}\n"
-    (memory.root / "active/s9/agent-states/vera.yaml").write_text(state)
-    session.save_agent_state("vera", {"focus": "billing"})
-    assert SECRET in "".join(path.read_text() for path in (memory.root / "quarantine").rglob("*.bytes"))
-    assert memory.privacy.purge_now("s9", ["vera"]).problems == []
-    assert not [*(memory.root / "quarantine").rglob("*.bytes")]
-
 def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory: Memory) -> None:
     session.add_turn("user", f"They say that {SECRET}.")
     session.record_decision(f"Because {SECRET}", made_by="vera")

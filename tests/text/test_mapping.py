@@ -1,47 +1,16 @@
-"""Files that are one mapping: parts are replaced one by one, and a person's comments elsewhere
-stay."""
+"""Files that are one mapping: each change keeps every value, and comments go to quarantine."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
+from bytes_left import files_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_values import canonical, keys, nested
 
-from smp_client import CorruptionDetected
-from smp_client.text.mapping import load_mapping, render_mapping, replace_parts
+from smp_client import CorruptionDetected, Session
+from smp_client.text.mapping import is_plain, load_mapping, render_mapping, replace_parts
 from smp_client.text.values import Value, load
-
-HAND_WRITTEN = """\
-# keep 1
-version: 1
-before: {a: b} # keep 2
-session: # keep 3
-  # keep 4
-  id: s1 # in id
-  storage:
-    # in storage
-    quota_bytes: 5
-  # keep 5
-
-  note: |
-    some text
-
-    # not a comment
-  empty:
-  # keep 6
-  tags: [a,
-    b] # in tags
-# keep 7
-after:
-  - x # keep 8
-"""
-PARTS: dict[str, Value] = {
-    "id": "s1", "storage": {"quota_bytes": 5}, "note": "some text\n\n# not a comment\n",
-    "empty": None, "tags": ["a", "b"],
-}  # fmt: skip
 
 parts = st.dictionaries(keys, nested, max_size=4)
 
@@ -51,43 +20,62 @@ def after_changes(old: dict[str, Value], changes: dict[str, Value]) -> dict[str,
     return {name: new[name] for name in new if new[name] is not None or name not in changes}
 
 
-def kept(content: bytes) -> list[bytes]:
-    return re.findall(rb"# keep \d", content)
+COMMENTED = b"""\
+\xef\xbb\xbf# why: \xc3\xbcber
+version: 1
+agent_state: # of today
+      agent_id: ada
+      note: "# no comment"
+      password:
+        # from the vault
+        hunter2xyzabc
+other: [1]
+"""
 
 
-def forms() -> dict[str, bytes]:
-    content = HAND_WRITTEN.encode()
-    return {
-        "as it is": content, "CRLF": content.replace(b"\n", b"\r\n"),
-        "byte order mark, beyond ASCII": b"\xef\xbb\xbf" + HAND_WRITTEN.replace("# keep",
-        "# ünï 🙂 # keep").encode(),
-        "no line end": content.rstrip(),
-        "wide": HAND_WRITTEN.replace("\n  ", "\n      ").encode(),
-    }  # fmt: skip
+def pieces(session: Session) -> list[bytes]:
+    home = session.memory.root / "quarantine"
+    return [path.read_bytes() for path in home.rglob("*.bytes")]
 
 
-@pytest.mark.parametrize("form", forms())
-@pytest.mark.parametrize(
-    "changes",
-    [{"id": "s2"}, {"note": "x\ny"}, {"note": None}, {"empty": 1}, {"new": {"a": [1, {"b": 2}]}},
-     {"id": "x", "tags": ["c"], "new": 1, "storage": None}],
-)  # fmt: skip
-def test_a_changed_part_leaves_the_comments_of_the_others(
-    form: str, changes: dict[str, Value]
+def test_a_file_with_comments_is_quarantined_without_secrets_before_it_is_rendered(
+    session: Session,
 ) -> None:
-    """Comments outside the changed parts, the parts themselves and whatever stands beside the top
-    key are as before."""
-    content = forms()[form]
-    after = replace_parts(content, "session", changes, "metadata.yaml")
-    wanted = after_changes(PARTS, changes)
-    assert load_mapping(after, "session", "metadata.yaml") == wanted
-    assert kept(after) == kept(content)
-    whole, before = load(after.decode("utf-8-sig")), load(content.decode("utf-8-sig"))
+    """A person's comment must not vanish, and a copy must not keep a secret from the redaction."""
+    file = session.memory.root / "active/s1/agent-states/ada.yaml"
+    file.write_bytes(COMMENTED)
+    session.save_agent_state("ada", {"password": None, "next": "#1"})
+    [piece] = pieces(session)
+    assert piece == COMMENTED.replace(b"hunter2xyzabc", b"redacted")
+    session.save_agent_state("ada", {"next": "#2"})  # it is plain by now
+    assert len(pieces(session)) == 1
+    whole = load(file.read_text())
     assert isinstance(whole, dict)
-    assert isinstance(before, dict)
-    assert {**whole, "session": None} == {**before, "session": None}
-    assert (b"# in storage" in after) == ("storage" not in changes)
-    assert (b"# in id" in after) == ("id" not in changes)
+    assert whole["other"] == [1]
+    state = session.agent_state("ada")
+    assert {"note": "# no comment", "next": "#2"}.items() <= state.items()
+
+
+@pytest.mark.parametrize("memory_id", ["ada", "STATE-001"])
+def test_the_purge_of_a_state_takes_the_quarantined_copies_along(
+    session: Session, memory_id: str
+) -> None:
+    file = session.memory.root / "active/s1/agent-states/ada.yaml"
+    file.write_bytes(COMMENTED)
+    session.save_agent_state("ada", {"note": None})
+    session.memory.privacy.purge_now("s1", memory_id)
+    assert pieces(session) == []
+    assert files_with(session.memory.root, b"no comment") == []
+
+
+def test_a_comment_in_the_metadata_survives_the_way_through_the_archive(session: Session) -> None:
+    file = session.memory.root / "active/s1/metadata.yaml"
+    file.write_text(f"# mine\n{file.read_text()}")
+    before = file.read_bytes()
+    session.memory.archive_session("s1")
+    session.memory.restore_session("s1")
+    assert pieces(session) == [before]
+    assert session.state == "active"
 
 
 @pytest.mark.parametrize(
@@ -96,8 +84,9 @@ def test_a_changed_part_leaves_the_comments_of_the_others(
      b"session: {id: s1, x: 1}\nother: [1]\n",
      b"? session\n: id: s1\n  x: 1\n? other\n: - 1\n"],
 )  # fmt: skip
-def test_a_style_that_cannot_be_spliced_is_rendered_with_all_it_holds(content: bytes) -> None:
+def test_any_style_is_rendered_with_all_it_holds(content: bytes) -> None:
     """Flow style and JSON lose their style, and nothing else."""
+    assert is_plain(content, "session", "f")
     after = replace_parts(content, "session", {"x": 2, "y": 3}, "f")
     assert load_mapping(after, "session", "f") == {"id": "s1", "x": 2, "y": 3}
     whole = load(after.decode())
