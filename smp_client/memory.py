@@ -227,7 +227,6 @@ class Memory(Place):
     def context(
         self, *, project: str | None = None, agent: str | None = None, task: str | None = None,
         topic: str | None = None, session: str | None = None, max_tokens: int | None = None,
-        explain: bool = False,
     ) -> Context:  # fmt: skip
         """Return the memories that an agent should know of a project, as Markdown for a prompt.
 
@@ -238,11 +237,10 @@ class Memory(Place):
         from .agents.context import Request, context_of
 
         if session is None:
-            request = Request(project, agent, task, topic, None, max_tokens, explain)
+            request = Request(project, agent, task, topic, None, max_tokens)
             return context_of(self._asker(), request)
-        found = self.session(session)
-        reader = AgentMemory(found, agent)
-        return reader.context(topic, max_tokens, task, project=project, explain=explain)
+        reader = AgentMemory(self.session(session), agent)
+        return reader.context(topic, max_tokens, task, project=project)
 
     def archive_session(
         self, session_id: str, reason: str = "archived by hand", *, dry_run: bool = False

@@ -107,7 +107,7 @@ class AgentMemory:
 
     def context(
         self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None, *,
-        project: str | None = None, explain: bool = False,
+        project: str | None = None,
     ) -> Context:  # fmt: skip
         """Return the memories that this reader should know of a project, as Markdown for a prompt.
 
@@ -115,7 +115,7 @@ class AgentMemory:
         """
         project = self.project() if project is None else project
         own, memory, name = self.session.id, self.session.memory, self.name or None
-        request = Request(project, name, task, topic, own, max_tokens, explain)
+        request = Request(project, name, task, topic, own, max_tokens)
         self.session.scope.require()
         asker = memory._asker_of([own, *(scope for scope in scopes(memory) if scope != own)])
         hints = self.requirements.hints if self.requirements else ()

@@ -58,7 +58,6 @@ class Request:
     topic: str | None = None
     session: str | None = None  # the session that goes on
     max_tokens: int | None = None
-    explain: bool = False
 
     @property
     def budget(self) -> int:
@@ -91,10 +90,10 @@ _EVERYTHING = Rights()
 
 
 class Context(str):
-    """The page as a text, with the reason for each memory that is on it or was left out."""
+    """The page as a text, with the ids of memories on it and of those without room."""
 
-    included: tuple[tuple[str, str], ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
+    included: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def context_of(asker: Asker, request: Request, rights: Rights = _EVERYTHING) -> Context:
@@ -128,19 +127,13 @@ def _written(chosen: _Choice, request: Request) -> tuple[Context, Answer]:
     if not any(section.items for section in sections):
         head.append("Nothing is remembered yet.")
     page = pack(head, sections, request.budget)
-    shown_items = [item for item in page.shown if item.record]
-    included = [(chosen.name(item.record), item.why) for item in shown_items]
-    left_out = [(chosen.name(item.record), "no room") for item in page.left_out if item.record]
-    text = page.text
-    if request.explain:  # for people: it may exceed the budget
-        parts = {"Why each is here": included, "Left out": left_out}
-        for title, listed_ones in parts.items():
-            lines = [f"- [{name}] {why}\n" for name, why in listed_ones]
-            text += f"\n## {title}\n" + "".join(lines) if lines else ""
-    context = Context(text)
-    context.included, context.left_out = tuple(included), tuple(left_out)
-    records = [item.record for item in shown_items if item.record]
-    return context, Answer([record for record in records if chosen.counts_as_read(record)])
+    shown_records, others = (
+        [item.record for item in items if item.record] for items in (page.shown, page.left_out)
+    )
+    context = Context(page.text)
+    context.included = tuple(map(chosen.name, shown_records))
+    context.left_out = tuple(map(chosen.name, others))
+    return context, Answer([record for record in shown_records if chosen.counts_as_read(record)])
 
 
 class _Choice:
@@ -185,7 +178,7 @@ class _Choice:
             items["Learnings"] = self._items(self._nearest("learning", "pattern"), "learning")
         if may_read("conversation"):
             items["Latest turns"] = self._items(self._turns(), "turn", alike=1.0)
-        hints = [Item((), hint, "the workflow says so") for hint in self._rights.hints]
+        hints = [Item((), hint) for hint in self._rights.hints]
         sections = [Section("Hints of the workflow", hints)]
         return sections + [
             Section(title, of_kind, in_time=title == "Latest turns")
@@ -207,10 +200,8 @@ class _Choice:
             keys += [key for (key,) in rows]
         return of_keys(keys, self._want)._replace(limit=self._limit)
 
-    def name(self, record: Record | None) -> str:
+    def name(self, record: Record) -> str:
         """Return the id by which the memory is looked up, with its session if that is another."""
-        if record is None:
-            return ""
         if record.session in (self._request.session, GLOBAL):
             return record.id
         ending = record.session.rpartition("-")[2]
@@ -242,9 +233,8 @@ class _Choice:
                 if isinstance(part, dict):
                     part = {name: one for name, one in part.items() if name not in steps}
                 if part not in _NOTHING_SAID:
-                    why = "next step" if key in steps else "saved last"
                     label = (self.name(record), _day(record))
-                    items.append(Item(label, f"{key}: {_in_words(part)}", why, record))
+                    items.append(Item(label, f"{key}: {_in_words(part)}", record))
         return items
 
     def _turns(self) -> list[Record]:
@@ -284,11 +274,8 @@ class _Choice:
         items: list[Item] = []
         for _, group in groups:
             newest = max(group, key=lambda record: record.data.get("timestamp") or "")
-            text, why = _described(newest, kind)
-            if score := self._match(newest):
-                why += f", matches the task, {score:.2f}"
             label = [self.name(newest), _day(newest), newest.by]
-            items.append(Item(label, text, why, newest, len(group)))
+            items.append(Item(label, _described(newest, kind), newest, len(group)))
         return items
 
 
@@ -300,21 +287,18 @@ def _day(record: Record) -> str | None:
     return f"{record.timestamp:%Y-%m-%d}" if record.timestamp else None
 
 
-def _described(record: Record, kind: str) -> tuple[str, str]:
-    """Return how a memory is said on the page, and why it is there."""
+def _described(record: Record, kind: str) -> str:
+    """Return how a memory is said on the page."""
     data, text = record.data, record.text
     if kind == "preference":
         marks = listed([data.get("confidence"), data.get("topic")])
-        return f"{text} ({marks})" if marks else text, str(data.get("confidence") or "stated")
+        return f"{text} ({marks})" if marks else text
     if kind == "finding":
         severity, also = data.get("severity"), data.get("also_found_by")
         text = f"{fenced(str(severity))}: {text}" if severity else text
-        text += f" (also {listed(also)})" if isinstance(also, list) and also else ""
-        return text, f"open, {severity or 'of no severity'}"
-    if kind == "decision":
-        because = data.get("rationale")
-        return f"{text}\nBecause: {because}" if because else text, "it still holds"
-    return text, "said last" if kind == "turn" else "learned"
+        return f"{text} (also {listed(also)})" if isinstance(also, list) and also else text
+    because = data.get("rationale") if kind == "decision" else None
+    return f"{text}\nBecause: {because}" if because else text
 
 
 def _in_words(value: Any) -> str:

@@ -33,7 +33,6 @@ class Item:
 
     names: Sequence[object]  # its id, its day and who said it, as the label shows them
     text: str
-    why: str = ""  # it is on the page, in a few words
     record: Record | None = None
     times: int = 1  # how many memories say the same
 

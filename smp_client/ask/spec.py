@@ -241,7 +241,10 @@ def _key(value: Any, field: str = "") -> tuple[int, Any]:
 
 
 def _counted(by: str, memories: Sequence[Mapping[str, Sequence[Any]]]) -> Any:
-    """Return how many memories match, or how many by each value of a field; None for no value."""
+    """Return how many memories match, or how many by each value of a field; None for no value.
+
+    The values come in the order of the memories that have them first.
+    """
     if not by:
         return len(memories)
     groups: Counter[Any] = Counter()
@@ -250,4 +253,4 @@ def _counted(by: str, memories: Sequence[Mapping[str, Sequence[Any]]]) -> Any:
         if by == "timestamp":
             values = [str(time_at(at))[:10] for at in values]
         groups.update([*dict.fromkeys(values)] or [None])
-    return dict(groups.most_common())
+    return dict(groups)

@@ -139,7 +139,6 @@ def stats(call: Call) -> None:
     "--task TEXT  The task: memories that match it come first.",
     "--topic TOPIC  Of decisions, learnings and preferences, only those about this.",
     "--max-tokens N  At most about N tokens; else 1500.",
-    "--explain  Say why each memory is there, and which were left out.",
 )
 def context(call: Call) -> None:
     """Print what an agent should know, as Markdown for its prompt.
@@ -149,15 +148,12 @@ def context(call: Call) -> None:
     """
     call.check((call.all and call.project is not None, "Give either --project or --all."))
     memory = call.memory()
-    names = ("agent", "task", "topic", "max_tokens", "explain")
+    names = ("agent", "task", "topic", "max_tokens")
     about = {name: getattr(call, name) for name in names}
     about["session"] = None if call.session is None else memory.session(call.session).id
     about["project"] = "*" if call.all else call.project
     text = memory.context(**about)
-    pairs = {"included": text.included, "left_out": text.left_out}
-    reasons = {name: [{"id": id, "why": why} for id, why in found]
-               for name, found in pairs.items()}  # fmt: skip
-    said = {**about, "context": str(text), **reasons}
+    said = {**about, "context": str(text), "included": text.included, "left_out": text.left_out}
     call.print(said, out.harmless(text.removesuffix("\n")))
 
 

@@ -92,12 +92,9 @@ def test_the_session_that_goes_on_adds_its_own(
     agent.record_decision("Tokens live an hour")
     agent.add_turn("I go on.")
     agent.save_state({"next_steps": ["write it down"]})
-    text = agent.context(explain=True)
-    assert section(text, "Open findings") == ["aaa111/FIND-002"], "the other one is resolved"
-    assert dict(text.included)["aaa111/FIND-002"] == "open, low"
-    assert "## Why each is here" in text
-    assert "- [aaa111/FIND-002] open, low" in text
     text = agent.context()
+    assert section(text, "Open findings") == ["aaa111/FIND-002"], "the other one is resolved"
+    assert "aaa111/FIND-002" in text.included
     assert section(text, "State and next steps") == ["veritas"]
     assert set(section(text, "Decisions")) == {"DEC-001", "aaa111/DEC-001"}
     assert section(text, "Latest turns") == ["turn-1"]
@@ -235,7 +232,7 @@ def test_a_small_page_keeps_what_is_worth_most(second: Session) -> None:
     assert turns == [f"turn-{number}" for number in range(26 - len(turns), 26)]
     assert 0 < len(turns) < 20
     assert f"## Latest turns ({len(turns)} of 20)" in text
-    assert dict(text.left_out)["turn-6"] == "no room"
+    assert "turn-6" in text.left_out
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
