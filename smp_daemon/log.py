@@ -28,6 +28,9 @@ __all__ = ["FilteringBoundLogger", "Log", "ms_since"]
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _FIRST = ("timestamp", "level", "component", "event", "session_id")
 _STALLED_S = 1.0
+_CONSOLE = structlog.dev.ConsoleRenderer(
+    colors=False, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+)
 
 
 class Log:
@@ -51,12 +54,8 @@ class Log:
         self._file: Path | None = settings["log.file"]
         self._max_bytes: int = settings["log.max_bytes"]
         self._least = _LEVELS[settings["log.level"]]
-        on_terminal = self._file is None and sys.stderr is not None and sys.stderr.isatty()
-        self._is_pretty = on_terminal
-        self._console = structlog.dev.ConsoleRenderer(
-            colors=on_terminal and not os.environ.get("NO_COLOR"), sort_keys=False,
-            exception_formatter=structlog.dev.plain_traceback,
-        )  # fmt: skip
+        is_seen = self._file is None and sys.stderr is not None and sys.stderr.isatty()
+        self._console = _CONSOLE if is_seen else None
 
     def msg(self, line: str) -> None:
         """Write a rendered line, or drop it and note the problem."""
@@ -101,7 +100,7 @@ class Log:
         return event
 
     def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
-        if self._is_pretty:
+        if self._console is not None:
             shown = {name: value for name, value in event.items() if value not in (None, [], {})}
             return self._console(logger, method, shown)
         event = structlog.processors.format_exc_info(logger, method, event)

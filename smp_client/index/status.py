@@ -74,9 +74,8 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
         if not memory.root.is_dir():
             why = f"There is no memory at {memory.root}. smp init makes one; --root names another."
         elif not memory.tree.exists(layout.MARKER):
-            why = (
-                f"{memory.root} has no {layout.MARKER}: it is not mounted, or not made by smp init."
-            )
+            why = f"{memory.root} is not mounted, or has lost its {layout.MARKER}."
+            why += " smp doctor --fix makes it anew."
         else:
             memory.require_known_version()
             return _judge(memory, root, deep=deep, at=at or now())

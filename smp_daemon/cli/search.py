@@ -314,8 +314,9 @@ def _show_occurrences(call: Call, memory: Memory, name: str | None) -> None:
         counts = Counter(one["place"] for one in found)
         places = ", ".join(f"{place} {count}" for place, count in counts.items())
         out.tell(f"{out.counted(len(found), 'place')} ({places}).")
-        quoted = shlex.quote(text)
-        out.tell(f"smp delete --all --text {quoted} --reason … deletes the memories that hold it.")
+        if counts.keys() & {*KEPT, "evicted"}:
+            delete = f"smp delete --all --text {shlex.quote(text)} --reason …"
+            out.tell(f"{delete} deletes the memories that hold it.")
     else:
         out.tell(f"{text!r} stands nowhere in {f'session {name}' if name else memory.root}.")
     for one in problems:

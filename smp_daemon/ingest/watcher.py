@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from smp_client import UnsafePath
 from smp_client.disk.tree import DEEPEST, Tree
-from smp_client.model.layout import ACCESS_LOG, ACTIVE, ARCHIVED, COOKIES, DELETED, GLOBAL
+from smp_client.model.layout import ACCESS_LOG, ACTIVE, ARCHIVED, COOKIES, GLOBAL
 
 if TYPE_CHECKING:
     from watchdog.observers.inotify_c import InotifyEvent, WatchDescriptor
@@ -36,15 +36,14 @@ COOKIE_EVERY_S = 0.1  # between two looks of polling for cookies
 STOP_S = 2.0
 RETRY_S = 10.0  # between two tries to watch a tree
 
-_RECURSIVE, _FLAT = (ACTIVE, GLOBAL, ARCHIVED), (DELETED,)
-_PLACES = (*_RECURSIVE, *_FLAT, COOKIES)
+_RECURSIVE = (ACTIVE, GLOBAL, ARCHIVED)
+_PLACES = (*_RECURSIVE, COOKIES)
 
 # Of the kernel's inotify.h. Without IN_CLOSE_WRITE, many appends to a file are one event.
 _MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
 _MOVE_SELF, _UNMOUNT, _IS_DIRECTORY = 0x800, 0x2000, 0x40000000
 _HOW = 0x7000000  # only directories, no links, nothing of unlinked files
-_CHANGES = _HOW | _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
-_ARRIVALS = _HOW | _MOVED_TO | _CREATE
+_CHANGES = _HOW | _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _MOVE_SELF
 # The directory is gone, or has a name that is longer than any that SMP reads.
 _NOT_WATCHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
@@ -112,9 +111,7 @@ class Inotify:
         self._stopping = False
         self._watches: dict[WatchDescriptor, tuple[str, CallbackId]] = {}
         self._numbers = map(CallbackId, itertools.count())
-        self._masks = {place: Mask(_CHANGES | _MOVE_SELF) for place in _PLACES}
-        self._masks[COOKIES] = Mask(_ARRIVALS | _MOVE_SELF)
-        self._below = Mask(_CHANGES)
+        self._mask = Mask(_CHANGES)
         self._reader = InotifyFD()
         self.start = self._reader.start
         try:
@@ -163,19 +160,20 @@ class Inotify:
         if not above:
             return
         if not event.name:
-            if event.mask & (_MOVE_SELF | _UNMOUNT):
+            if above in _PLACES and event.mask & (_MOVE_SELF | _UNMOUNT):
                 self._fail(f"{above}/ was moved or unmounted")
             return
         name, is_directory = os.fsdecode(event.name), bool(event.mask & _IS_DIRECTORY)
         path = f"{above}/{name}"
         if above == COOKIES:
+            if is_directory or not event.mask & (_CREATE | _MOVED_TO):
+                return
             if self._trouble:
                 # A place is not watched: only a scan can vouch for the changes before the cookie.
                 self._outbox.lost(self._trouble)
-            if not is_directory:
-                self._outbox.report(Cookie(name))
+            self._outbox.report(Cookie(name))
             return
-        if is_directory and above not in _FLAT and path.count("/") <= DEEPEST:
+        if is_directory and path.count("/") <= DEEPEST:
             if event.mask & (_CREATE | _MOVED_TO | _ATTRIB):
                 self._cover(path)
             elif event.mask & _MOVED_FROM:
@@ -213,8 +211,8 @@ class Inotify:
         return seen
 
     def _add(self, path: str) -> WatchDescriptor:
-        number, mask = next(self._numbers), self._masks.get(path, self._below)
-        wd = self._reader.add_callback(os.fsencode(f"{self._root}/{path}"), mask, self, number)
+        number, place = next(self._numbers), os.fsencode(f"{self._root}/{path}")
+        wd = self._reader.add_callback(place, self._mask, self, number)
         if wd < 0:
             # The one error that watchdog swallows.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

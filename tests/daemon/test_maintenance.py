@@ -104,8 +104,9 @@ def test_a_session_that_fails_or_is_in_use_stops_no_other(memory: Memory, tmp_pa
     config = settings_file(tmp_path, **OFTEN, lock={"timeout_s": 0.1})
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         with sessions["busy"].scope.undisturbed("writing"):
-            jobs_done(daemon, "decay")
-        assert "busy" not in {line["session_id"] for line in daemon.said("decay failed")}
+            jobs_done(daemon, "decay", "lifecycle")
+        failed = [*daemon.said("decay failed"), *daemon.said("lifecycle failed")]
+        assert {line["session_id"] for line in failed} == {"bad"}
         wait_until(lambda: sessions["good"].state == sessions["busy"].state == "idle", "they age")
 
         def names_one() -> bool:

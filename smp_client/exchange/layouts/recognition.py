@@ -23,7 +23,7 @@ LAYOUTS = (SMP, JSONL, PER_KIND, CHECKED, chat.LAYOUT)
 _SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", BACKUP))
 _OF_TREE = frozenset((ACTIVE, ARCHIVED, DELETED, QUARANTINE))
 _OF_CHECKED, _OF_PER_KIND = (MEMORY, METADATA, source.TOMBSTONES), (MANIFEST, *KINDS)
-_DEPTH, _FEW_LINES = 8, 20
+_DEPTH, _FEW_LINES, _LINES = 8, 20, (".jsonl", ".ndjson")
 
 Part = Callable[[chat.Placer], Iterator[Read]]
 
@@ -62,6 +62,8 @@ def recognise(path: str | Path, layout: str | None = None) -> list[Found]:
         advice = f"Name a file or a folder in one of the layouts {', '.join(LAYOUTS)}."
         if not given.is_folder and given.beginning(name).startswith(b"\x1f\x8b"):
             advice = "Unpack an exact export in a new root, with tar -x --strip-components 1."
+        if any(name.endswith(_LINES) for _, names in folders for name in names):
+            advice += " A line of jsonl has type, ts and data."
         raise Invalid([f"{given.path} holds {kind}"], advice=advice)
     return list(found.values())
 
@@ -105,7 +107,7 @@ def _layouts(
         yield PER_KIND, files(*_OF_PER_KIND), part(source.read_per_kind, folder, session)
     else:
         for file in map(place, names):
-            if file.endswith((".jsonl", ".ndjson")):
+            if file.endswith(_LINES):
                 if any({"ts", "data", "type"} <= value.keys() for value in _first(given, file)):
                     yield JSONL, [file], part(source.read_jsonl, file)
             elif file.endswith(chat.ENDINGS) and chat.is_log(file, given.beginning(file)):
