@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smp_client import Conflict, LockTimeout, Memory, Session, SessionNotFound, SMPError
@@ -24,7 +25,7 @@ from smp_client.model.times import now, render_time
 from smp_client.passes import purge
 from smp_client.passes.compaction import compact, policy_of, trigger
 from smp_client.passes.decay import decay
-from smp_client.passes.lifecycle import Transition, apply, lifecycle
+from smp_client.passes.lifecycle import lifecycle
 from smp_client.passes.retention import retain
 from smp_client.passes.tidy import tidy
 
@@ -246,19 +247,19 @@ class Maintenance:
             root.compacted.clear()
             for about in [about for about in root.problems if about.startswith(FULLNESS)]:
                 del root.problems[about]
-        due: dict[str, Transition] = {}
+        ages = partial(lifecycle, memory, archive=archives)
+        due: list[str] = []
         # A question to the index looks at every session, so one question covers many sessions.
         for start in range(0, len(sessions), AT_ONCE_SESSIONS):
             batch = sessions[start : start + AT_ONCE_SESSIONS]
             for name in [] if archives else batch:
                 self.weigh(root, name)
-            plan = lifecycle(memory, archive=archives, only=batch, dry_run=True)
-            due |= {one.session: one for one in plan.actions if isinstance(one, Transition)}
-            for problem in plan.problems:
-                run.add(problem.partition(":")[0], Outcome(problems=[problem]))
+            plan = ages(only=batch, dry_run=True)
+            due += [action.session for action in plan.actions]
+            due += [problem.partition(":")[0] for problem in plan.problems]
             yield
         run.done["sessions"] += len(sessions) - len(due)
-        yield from run.each(due, lambda name: apply(memory, due[name]))
+        yield from run.each(due, lambda name: ages(only=[name]))
 
     def _purge(self, run: Run) -> Iterator[None]:
         """Delete memories past their retention, then purge deleted memories past their deadline."""

@@ -22,7 +22,7 @@ from ..disk import access
 from ..disk.rewrite import rewrite
 from ..disk.scope import Scope
 from ..disk.session_files import METADATA, RESTING
-from ..model.errors import CorruptionDetected, SessionNotFound, SMPError
+from ..model.errors import Conflict, CorruptionDetected, LockTimeout, SessionNotFound, SMPError
 from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome
 from ..model.policies import Thresholds
@@ -136,6 +136,8 @@ def lifecycle(
                 outcome.add(Outcome([action]) if dry_run else apply(memory, one, action))
         except SessionNotFound:
             continue  # it went meanwhile
+        except (LockTimeout, Conflict) as error:  # it is in use: the next run does it
+            outcome.notes.append(f"{name}: {error}")
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{name}: {error}")
     return outcome
