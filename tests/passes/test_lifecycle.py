@@ -163,7 +163,8 @@ def test_a_session_that_fails_stops_no_other(memory: Memory, clock: Clock) -> No
         outcome = lifecycle(hurried)
     assert [action.session for action in outcome.actions] == ["fine", "well"]
     failed = [problem.partition(":")[0] for problem in outcome.problems]
-    assert failed == ["bad", "held", "later", "none"]
+    assert failed == ["bad", "later", "none"]
+    assert [note.partition(":")[0] for note in outcome.notes] == ["held"]
 
 
 def test_a_state_by_hand_holds_until_the_session_is_used(
