@@ -1,7 +1,7 @@
 """A session as one agent sees it: its context, its records, its own state.
 
 Party mode (party.py) makes the state of an agent its own. A workflow can narrow an agent down to
-its `memory_requirements` (requirements.py). That keeps honest agents to their task; it is no wall
+its `memory_requirements` (relevant.py). That keeps honest agents to their task; it is no wall
 against a program that opens the files.
 """
 
@@ -16,14 +16,14 @@ from ..ask.options import Answer, QueryOptions, Wanted
 from ..ask.priorities import View
 from ..disk.scopes import scopes
 from ..index.sql import Sql
+from ..index.validity import holds
 from ..model.errors import AccessDenied, CorruptionDetected, MemoryNotFound
 from ..model.layout import GLOBAL, check_file_id
 from ..model.record import Record, check_memory_id
 from ..text.values import Value
-from . import relevant
 from .context import Context, Request, Rights, context_of
 from .party import PARTY_MODE, record_or_merge
-from .requirements import KINDS, Requirements, covers, understand
+from .relevant import Requirements, bearing, covers, relevant, understand
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -72,7 +72,7 @@ class AgentMemory:
         **options: Unpack[QueryOptions],
     ) -> Answer:  # fmt: skip
         """Return findings, the most severe first."""
-        return self._about("findings", topic, options, unresolved_only=unresolved_only)
+        return self._about("findings", topic, options, *([holds()] if unresolved_only else []))
 
     def preferences(self, topic: str | None = None, **options: Unpack[QueryOptions]) -> Answer:
         """Return the preferences of this session and of all that apply to its project and topic."""
@@ -234,19 +234,16 @@ class AgentMemory:
         raise AccessDenied(said, session_id=self.session.id)
 
     def _about(
-        self, kind: str, topic: str | None, options: QueryOptions, *, unresolved_only: bool = True
+        self, kind: str, topic: str | None, options: QueryOptions, *conditions: Sql
     ) -> Answer:
         self._require("read", kind)
         if topic is not None:
             require_text("A topic", topic)
 
         def question(view: View, want: Wanted) -> Answer:
-            about = None if topic is None else relevant.bearing(view, topic)
-            if kind == "preferences":
-                return relevant.preferences(view, want, about, self.project())
-            if kind == "findings":
-                return relevant.findings(view, want, about, unresolved_only=unresolved_only)
-            return relevant.about(view, want, KINDS[kind][0], about)
+            about = None if topic is None else bearing(view, topic)
+            project = self.project() if kind == "preferences" else None
+            return relevant(view, want.also(*conditions), kind, about, project)
 
         return self._ask(question, options, everywhere=kind in ("preferences", "learnings"))
 

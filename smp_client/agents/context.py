@@ -29,8 +29,8 @@ from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
 from ..model.record import TURN, Record, severity_rank
 from ..model.times import EPOCH, time_of
-from . import relevant
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
+from .relevant import EVERY, KINDS, bearing, relevant
 
 DEFAULT_TOKENS = 1500
 LEAST_TOKENS = 100
@@ -74,7 +74,7 @@ class Request:
                 f"max_tokens must be a whole number from {LEAST_TOKENS}, not {shown(tokens)}:"
                 " less holds no memory."
             )
-        return replace(self, project=None) if self.project == relevant.EVERY else self
+        return replace(self, project=None) if self.project == EVERY else self
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class _Choice:
         self._endings = Counter(name.rpartition("-")[2] for name in known)
         self._seen: set[str] = set()  # texts that stand on the page already
         topic = request.topic
-        self._topic = None if topic is None else relevant.bearing(view, topic)
+        self._topic = None if topic is None else bearing(view, topic)
         self._matches: dict[tuple[str, str, str], Record] = {}
         if request.task:
             kinds = one_of("m.type", ["decision", "finding", "learning", "pattern"])
@@ -159,23 +159,22 @@ class _Choice:
     def sections(self) -> list[Section]:
         """Return the parts of the page, in their order."""
         may_read = self._rights.may_read
-        lasting = self._want.also(holds())
         items: dict[str, list[Item]] = {}
         if may_read("agent_states"):
             items["State and next steps"] = self._states()
         if may_read("preferences"):
-            project = self._request.project
-            applying = relevant.preferences(self._view, lasting, self._topic, project)
+            about = (self._topic, self._request.project)
+            applying = relevant(self._view, self._want.also(holds()), "preferences", *about)
             items["Preferences"] = self._items(applying, "preference")
         if may_read("findings"):
             # All of them: one that is about something else may still stop the work.
-            found = relevant.findings(self._view, self._leading("finding"))
+            found = relevant(self._view, self._leading("findings"), "findings")
             found.sort(key=lambda one: (severity_rank(one.data.get("severity")), -self._match(one)))
             items["Open findings"] = self._items(found, "finding")
         if may_read("decisions"):
-            items["Decisions"] = self._items(self._nearest("decision"), "decision")
+            items["Decisions"] = self._items(self._nearest("decisions"), "decision")
         if may_read("learnings"):
-            items["Learnings"] = self._items(self._nearest("learning", "pattern"), "learning")
+            items["Learnings"] = self._items(self._nearest("learnings"), "learning")
         if may_read("conversation"):
             items["Latest turns"] = self._items(self._turns(), "turn", alike=1.0)
         hints = [Item((), hint) for hint in self._rights.hints]
@@ -185,12 +184,12 @@ class _Choice:
             for title, of_kind in items.items()
         ]
 
-    def _leading(self, *types: str) -> Wanted:
-        """Return the wish for memories of these types that hold, which of many are worth a look.
+    def _leading(self, kind: str) -> Wanted:
+        """Return the wish for memories of a kind that hold, which of many are worth a look.
 
         Only the newest and the most important of them are ranked: that is the work of a context.
         """
-        want = self._want.also(one_of("m.type", types), holds())
+        want = self._want.also(one_of("m.type", KINDS[kind][0]), holds())
         condition, given = where(self._view, want)
         keys: list[int] = []
         for order in ("m.at", "m.importance DESC, m.accesses DESC, m.at"):
@@ -247,12 +246,13 @@ class _Choice:
             found = find(self._view, want.also(one_of("m.scope", [last, archived_scope(last)])))
         return list(found)
 
-    def _nearest(self, *types: str) -> list[Record]:
+    def _nearest(self, kind: str) -> list[Record]:
         """Return matches of the task, nearest first; then the rest of the topic, by its worth."""
         topic = self._topic
-        want = self._want.also(holds()) if topic else self._leading(*types)
-        found = {_key(one): one for one in relevant.about(self._view, want, types, topic)}
+        want = self._want.also(holds()) if topic else self._leading(kind)
+        found = {_key(one): one for one in relevant(self._view, want, kind, topic)}
         if topic is None:
+            types = KINDS[kind][0]
             found |= {key: one for key, one in self._matches.items() if one.type in types}
         return sorted(found.values(), key=self._match, reverse=True)[: self._limit]
 

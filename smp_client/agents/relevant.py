@@ -1,22 +1,50 @@
-"""Decisions, findings, preferences and learnings of a topic, as questions to the index."""
+"""The memories that bear on the work of an agent, by kind, and those that a workflow may read.
+
+The `memory_requirements` of a workflow name kinds (`findings`) or parts of them
+(`findings.unresolved`) under `read_access` and `write_access`; KINDS has all. `memory_hints` are
+sentences that stand in the context.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ..ask.argument import sayable
+from ..ask.argument import sayable, shown
 from ..ask.engine import find, is_about, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..index.mentions import TOPIC
 from ..index.sql import Sql
 from ..index.validity import holds, project_of
-from ..model.layout import GLOBAL
-from ..model.record import SEVERITIES, SEVERITY_WORDS, severity_rank
+from ..model.errors import InvalidQuery
+from ..model.layout import GLOBAL, is_file_id
+from ..model.record import SEVERITIES, SEVERITY_WORDS, TURN, severity_rank
 
 EVERY = "*"
+_TOPIC = {"topic": r"by_topic:\s*(.*\S)\s*"}
+_NAME = {"name": r"(.+)"}
+# The types of memory that a kind names, and the parts of it that may be granted alone.
+KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "conversation": ((TURN.name,), {"turns": r"last_([1-9]\d{0,5})_turns?"}),
+    "decisions": (("decision",), _TOPIC),
+    "findings": (("finding",), {
+        **_TOPIC, "severity": rf"by_severity:({'|'.join(SEVERITY_WORDS)})",
+        "unresolved": "(unresolved)",
+    }),
+    "preferences": (("preference",), {"topic": r"(?:by_topic:\s*)?([^:]*[^:\s])\s*"}),
+    "learnings": (("learning", "pattern"), _TOPIC),
+    "agent_states": (("agent_state",), _NAME),
+    "artifacts": (("artifact",), _NAME),
+}  # fmt: skip
+_PARTS = ("read_access", "write_access", "memory_hints")
+_LATEST = (
+    "m.key IN (SELECT t.key FROM memories t WHERE t.scope = ? AND t.type = ?"
+    " ORDER BY t.start DESC LIMIT ?)"
+)
 _WIDER = (
     f"SELECT memory FROM topics WHERE type = 'preference' AND how >= {TOPIC} AND {{}}"
     " AND topic IN (SELECT value FROM json_each(?))"
@@ -29,6 +57,7 @@ _SURE = (
 )
 _RANKS = " ".join(f"WHEN '{word}' THEN {severity_rank(word)}" for word in SEVERITY_WORDS)
 _WORST = f"CASE LOWER(json_extract(m.data, '$.severity')) {_RANKS} ELSE {len(SEVERITIES)} END"
+_FIRST = {"findings": _WORST, "preferences": f"{_SURE}, m.scope = '{GLOBAL}'"}
 _PROJECTS = "json_extract(m.data, '$.applies_to.projects')"
 
 
@@ -47,42 +76,105 @@ def bearing(view: View, topic: str) -> Sql:
     return Sql(f"m.key IN ({either.text})", either.parameters)
 
 
-def about(view: View, want: Wanted, types: Sequence[str], topic: Sql | None = None) -> Answer:
-    """Return the memories of these types, the most important ones first."""
-    want = want.also(one_of("m.type", types))
-    return find(view, want if topic is None else want.also(topic)._replace(has_keys=True))
-
-
-def findings(
-    view: View, want: Wanted, topic: Sql | None = None, *, unresolved_only: bool = True
+def relevant(
+    view: View, want: Wanted, kind: str, topic: Sql | None = None, project: str | None = None
 ) -> Answer:
-    """Return the findings, the most severe first."""
-    if unresolved_only:
-        want = want.also(holds())
-    worst = want.order or f"{_WORST}, score DESC, {NEWEST}"
-    return about(view, want._replace(order=worst), ["finding"], topic)
+    """Return memories of a kind: the worst findings, the surest preferences, the most important.
 
-
-def preferences(view: View, want: Wanted, topic: Sql | None, project: str | None) -> Answer:
-    """Return the preferences that apply to a project: explicit ones first, then the session's.
-
-    A preference without topic, domains and tags applies to every topic.
+    Of preferences only those that apply to the project; one without topic, domains and tags applies
+    to every topic.
     """
+    want = want.also(one_of("m.type", KINDS[kind][0]))
+    if kind == "preferences":
+        want = want.also(_applying(view, project))
+        topic = topic and Sql(f"{topic.text} OR ({_GENERAL})", topic.parameters)
+    if topic is not None:
+        want = want.also(topic)._replace(has_keys=kind != "preferences")
+    if kind in _FIRST and not want.order:
+        want = want._replace(order=f"{_FIRST[kind]}, score DESC, {NEWEST}")
+    return find(view, want)
+
+
+def _applying(view: View, project: str | None) -> Sql:
+    """Return the condition that a preference applies to a project: it names this one, or none."""
     named = Wanted((one_of("m.type", ["preference"]), Sql(f"{_PROJECTS} IS NOT NULL")))
     condition, given = where(view, named)
     asked = f"SELECT m.key, json_quote({_PROJECTS}) FROM memories m WHERE {condition}"
-    rows = view.index.connection.execute(asked, given)
-    others = [key for key, projects in rows if not _applies(json.loads(projects), project)]
-    want = want.also(Sql("m.key NOT IN (SELECT value FROM json_each(?))", (json.dumps(others),)))
-    if topic is not None:
-        want = want.also(Sql(f"{topic.text} OR ({_GENERAL})", topic.parameters))
-    order = want.order or f"score DESC, {NEWEST}"
-    return about(
-        view, want._replace(order=f"{_SURE}, m.scope = '{GLOBAL}', {order}"), ["preference"]
-    )
+    others: list[int] = []
+    for key, stored in view.index.connection.execute(asked, given):
+        said = json.loads(stored)
+        names = [str(name) for name in (said if isinstance(said, list) else [said])]
+        if names and EVERY not in names and project_of(project) not in map(project_of, names):
+            others.append(key)
+    return Sql("m.key NOT IN (SELECT value FROM json_each(?))", (json.dumps(others),))
 
 
-def _applies(projects: Any, project: str | None) -> bool:
-    """Return whether the projects that a preference names include this project."""
-    names = [str(name) for name in (projects if isinstance(projects, list) else [projects])]
-    return not names or EVERY in names or project_of(project) in map(project_of, names)
+# Requirements of a workflow.
+
+
+@dataclass(frozen=True)
+class Item:
+    """One kind of memory, or a part of it, that may be read or written."""
+
+    text: str  # as the workflow has it
+    kind: str
+    part: str = ""  # all of the kind, or: turns, topic, severity, unresolved, name
+    value: str = ""
+
+    def visible(self, view: View, session: str) -> Sql:
+        """Return the condition of the memories that the item names in a session."""
+        conditions = [one_of("m.type", KINDS[self.kind][0])]
+        if self.part == "turns":
+            conditions.append(Sql(_LATEST, (session, TURN.name, int(self.value))))
+        elif self.part == "severity":
+            conditions.append(Sql(f"{_WORST} = ?", (severity_rank(self.value),)))
+        elif self.part == "unresolved":
+            conditions.append(holds())
+        elif self.part == "name":
+            conditions.append(one_of("m.id", [self.value]))
+        elif self.part == "topic":
+            conditions.append(bearing(view, self.value))
+        return Sql.joined(" AND ", conditions)
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Everything that a workflow may read and write, and its hints."""
+
+    reads: tuple[Item, ...]
+    writes: tuple[Item, ...]
+    hints: tuple[str, ...]
+
+
+def understand(requirements: Mapping[str, Any], agent: str) -> Requirements:
+    """Return the requirements of a workflow. Raise InvalidQuery with the first mistake."""
+    if not isinstance(requirements, Mapping) or not {*requirements} <= {*_PARTS}:
+        right = f"a mapping with {', '.join(_PARTS)}"
+        raise InvalidQuery(f"memory_requirements must be {right}, not {shown(requirements)}.")
+    texts = {name: requirements.get(name) or [] for name in _PARTS}
+    for name, given in texts.items():
+        if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) for one in given):
+            raise InvalidQuery(f"{name} must be a list of texts, not {shown(given)}.")
+    reads, writes = (tuple(_item(name, text, agent) for text in texts[name]) for name in _PARTS[:2])
+    return Requirements(reads, writes, tuple(texts["memory_hints"]))
+
+
+def _item(name: str, text: str, agent: str) -> Item:
+    kind, dot, rest = text.strip().partition(".")
+    parts = KINDS[kind][1] if kind in KINDS else {}
+    if parts and not dot and kind != "agent_states":
+        return Item(text, kind)
+    for part, pattern in parts.items() if name == "read_access" or kind == "agent_states" else ():
+        if found := re.fullmatch(pattern, rest):
+            value = agent if (kind, found[1]) == ("agent_states", "{self}") else found[1]
+            if part != "name" or is_file_id(value):
+                return Item(text, kind, part, value)
+    advice = "docs/agents.md lists all that a workflow may name."
+    raise InvalidQuery(f"{name}: {text!r} grants nothing that SMP knows.", advice=advice)
+
+
+def covers(items: Iterable[Item], kind: str) -> bool:
+    """Return whether an item names some of the kind; of `agent_states.veritas`, just this one."""
+    name, _, one = kind.partition(".")
+    fitting = (item for item in items if item.kind == name)
+    return any(not one or not item.part or item.value == one for item in fitting)

@@ -247,7 +247,7 @@ def test_of_a_kind_that_is_granted_in_part_only_that_part_is_seen(stocked: Agent
     ("requirements", "says"),
     [
         (["findings"], "must be a mapping"),
-        ({"reads": []}, "'reads' is not one of read_access"),
+        ({"reads": []}, "must be a mapping with read_access"),
         ({"memory_hints": "one"}, "memory_hints must be a list of texts"),
         ({"write_access": ["findings.unresolved"]}, "write_access: 'findings.unresolved' grants"),
         ({"write_access": ["agent_states"]}, "write_access: 'agent_states' grants"),
