@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .ask import questions
-from .change.whereabouts import missing
 from .disk.policy import Options
 from .disk.scopes import ARCHIVE, Place, archived_scope, directory_of, scopes
 from .model import errors, layout
@@ -212,6 +211,7 @@ class Memory(Place):
     def _archived(self, put_away: errors.SessionPutAway, memory_id: str) -> Record:
         """Return a memory of an archived session; raise the error where it is deleted."""
         from .ask.engine import of_id
+        from .change.holdings import missing
         from .disk.bundle import read
 
         session_id = str(put_away.session_id)

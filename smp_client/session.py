@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .ask import questions
 from .ask.argument import shown
-from .change.whereabouts import missing
 from .disk import journal
 from .disk.append import append
 from .disk.rewrite import rewrite
@@ -36,7 +35,6 @@ from .model.record import (
     is_deleted,
     kind_of,
     split_name,
-    state_history,
 )
 from .model.times import render_time, time_of
 from .redaction.redact import FIELD, with_counts
@@ -45,6 +43,7 @@ from .text.document import Bad
 from .text.format import format_of
 from .text.mapping import load_mapping, replace_parts
 from .text.values import Value
+from .text.version import PROFILE
 from .transaction import Transaction
 from .writer import Time, Writer
 
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from .passes.check import Complaint
     from .privacy.anonymise import Anonymized
 
-_PROFILE = "user-profile.yaml"
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
 T = TypeVar("T")
 
@@ -140,17 +138,9 @@ class RecordFiles(Writer):
         """Begin several writes, all or nothing: `with session.transaction() as tx: …`"""
         return Transaction(self, numbers)
 
-    def delete(
-        self, id: str | Sequence[str] | None = None, *, reason: str, deleted_by: str = "user",
-        dry_run: bool = False, **meant: Any,
-    ) -> Outcome:  # fmt: skip
-        """Delete memories, all or none: those with these ids, or all that meet every condition.
-
-        Until their deadline `restore` brings them back.
-        """
-        return self.memory.privacy.delete(
-            self.scope.name, id, reason=reason, deleted_by=deleted_by, dry_run=dry_run, **meant
-        )
+    def delete(self, id: str | Sequence[str] | None = None, *, reason: str, **how: Any) -> Outcome:
+        """Delete memories, all or none; `how` is as for `memory.privacy.delete`."""
+        return self.memory.privacy.delete(self.scope.name, id, reason=reason, **how)
 
     def deleted(self) -> list[Holding]:
         """Return the memories that were deleted or anonymised and can still be restored.
@@ -179,7 +169,7 @@ class RecordFiles(Writer):
         for kind in self.kinds:
             if format_of(kind).find(self.scope.read(kind.file), memory_id):
                 return kind
-        raise missing(self.scope, memory_id)
+        raise self._missing(memory_id)
 
     def _asker(self) -> Asker:
         """Return the asker for this scope and for the memories that compaction has evicted."""
@@ -234,8 +224,13 @@ class RecordFiles(Writer):
         kind = self.kind_of_record(memory_id)
         located = format_of(kind).find(self.scope.read(kind.file), memory_id)
         if located is None or is_deleted(kind, located.value):
-            raise missing(self.scope, memory_id)
+            raise self._missing(memory_id)
         return as_record(kind, self.scope.name, located.value)
+
+    def _missing(self, memory_id: str) -> errors.MemoryNotFound:
+        from .change.holdings import missing
+
+        return missing(self.scope, memory_id)
 
     def _memory_named(self, name: str) -> Record:
         """Return the memory of an id in this scope, or of `SESSION/ID` anywhere."""
@@ -328,13 +323,6 @@ class Session(RecordFiles):
     def agent_states(self) -> list[str]:
         """Return the agents that have a state."""
         return self._names("agent-states", ".yaml")
-
-    def agent_state_history(self, agent: str) -> list[dict[str, Value]]:
-        """Return the earlier states of an agent, oldest first."""
-        kind = state_history(check_file_id("agent", agent))
-        records = format_of(kind).parse(self.scope.read(kind.file)).records
-        states = [record.value.get("state") for record in records]
-        return [state for state in states if isinstance(state, dict)]
 
     def artifact(self, artifact_id: str) -> Record:
         """Return an artifact by its id."""
@@ -477,12 +465,12 @@ class GlobalMemory(RecordFiles):
 
     def profile(self) -> dict[str, Value]:
         """Return the user's profile."""
-        return load_mapping(self.scope.read(_PROFILE), "user_profile", _PROFILE)
+        return load_mapping(self.scope.read(PROFILE), "user_profile", PROFILE)
 
     def save_profile(self, **parts: Any) -> None:
         """Replace the named parts of the user's profile and keep the others; None removes one."""
         self.memory.create()
-        self._replace_parts(_PROFILE, "user_profile", lambda _: parts)
+        self._replace_parts(PROFILE, "user_profile", lambda _: parts)
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self.memory.create()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from earlier import earlier_states
 
 from smp_client import Conflict, Memory, MemoryNotFound, Session, SessionNotFound
 
@@ -138,7 +139,7 @@ def test_agent_state_is_merged_and_its_history_kept(session: Session) -> None:
     state = session.agent_state("veritas")
     merged = {"agent_id": "veritas", "session_id": "s1", "current_context": {"task": 2}, "session_learnings": ["a"]}
     assert state | merged == state
-    assert [old["current_context"] for old in session.agent_state_history("veritas")] == [{"task": 1}]
+    assert [old["current_context"] for old in earlier_states(session, "veritas")] == [{"task": 1}]
     assert session.agent_states() == ["veritas"]
     assert session.agent_state("nobody") == {}
 

@@ -27,8 +27,9 @@ from ..text.document import INDENT
 from ..text.edits import FEW, Edit, Spans, edited, located, replaced, spans, value_of
 from ..text.format import format_of, plain
 from ..text.values import Value, hash_of, hash_of_bytes
+from ..text.version import is_record_file
 from .digest import digest
-from .holdings import is_record_file, type_of_file
+from .holdings import type_of_file
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope

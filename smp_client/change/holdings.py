@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
 from ..disk.bundle import Bundle
-from ..disk.scopes import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of, kinds_of
+from ..disk.scopes import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of
 from ..disk.session_files import METADATA, parse_artifact
-from ..model.errors import SMPError
+from ..model.errors import MemoryNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_file_id, is_session_id
 from ..model.record import (
     GLOBAL_KINDS,
@@ -30,12 +31,17 @@ from ..model.record import (
 from ..text.edits import Span, located, spans, value_of
 from ..text.mapping import load_mapping
 from ..text.values import Value, hash_of, hash_of_bytes
+from ..text.version import PROFILE, is_record_file, top_of
 
 if TYPE_CHECKING:
+    from ..disk.scope import Scope
     from ..memory import Memory
 
-PROFILE = "user-profile.yaml"
-_TOPS = {METADATA: "session", PROFILE: "user_profile"}
+_BACK = {
+    "deleted": "To restore it: smp restore {0} {1}, or session.restore({1!r}).",
+    "evicted": "To bring it back: smp compact {0} {1} --bring-back,"
+    " or session.bring_back([{1!r}]).",
+}
 Place = Literal["active", "archived", "evicted", "deleted", "undo"]
 KEPT: tuple[Place, ...] = ("active", "archived", "evicted")  # what is neither deleted nor replaced
 EVERY: tuple[Place, ...] = (*KEPT, "deleted", "undo")
@@ -207,12 +213,23 @@ def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holdi
             problems.append(f"{scope.path(file)} cannot be read: {error}")
 
 
+def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
+    """Return the error for a memory that no file has, with the way to restore it. Take no lock."""
+    problem, advice = f"There is no memory {memory_id!r} in {scope.name}", None
+    for place, kind in ((DELETED, "deleted"), (ARCHIVED, "evicted")):
+        times: list[str] = []
+        with suppress(SMPError, OSError):  # an unreadable bundle says nothing
+            for _, manifest in bundle.manifests(scope.tree, f"{place}/{scope.name}"):
+                if manifest.kind == kind and any(one.id == memory_id for one in manifest.items):
+                    times.append(manifest.at)
+        if times:
+            problem += f": it was {kind} on {max(times)[:16].replace('T', ' ')} UTC"
+            advice = _BACK[kind].format(scope.name, memory_id)
+            break
+    return MemoryNotFound(f"{problem}.", session_id=scope.name, advice=advice)
+
+
 # Files, and the memory that a whole file is.
-
-
-def is_record_file(file: str) -> bool:
-    """Return whether a file of this name is a list of records, and not one memory itself."""
-    return file.startswith(f"{STATE_HISTORY}/") or file in kinds_of("") or file in kinds_of(GLOBAL)
 
 
 def holds_memories(file: str, scope: str) -> bool:
@@ -244,7 +261,7 @@ def value_of_file(file: str, content: bytes) -> dict[str, Value]:
         if folder == ARTIFACTS:
             fields, text = parse_artifact(content)
             return {**fields, "id": memory_id, "content": text}
-        value = load_mapping(content, "agent_state" if folder == STATES else _TOPS[file], file)
+        value = load_mapping(content, top_of(file) or "", file)
     except SMPError:
         return {"id": memory_id, "content": content.decode("utf-8", "replace")}
     return {"timestamp": value.get("last_updated"), **value, "id": memory_id}

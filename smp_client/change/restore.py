@@ -62,13 +62,18 @@ def manifest_of(
 
 
 def delete(
-    memory: Memory, name: str, selection: Selection, *, reason: str, by: str, dry_run: bool = False,
-    batch: str = "",
+    memory: Memory, name: str, id: str | Sequence[str] | None = None, *, reason: str,
+    deleted_by: str = "user", dry_run: bool = False, batch: str = "", **meant: Any,
 ) -> Outcome:  # fmt: skip
-    """Delete the memories of a session that are meant, all or none, under one batch."""
+    """Delete memories, all or none: those with these ids, or all that meet every condition:
+    `topic`, `agent`, `since`, `until`, `types`, `tags`, `text`.
+
+    Until their deadline `restore` brings them back. All have one batch.
+    """
+    selection = Selection(id, **meant)
     memory.require()
     batch, days = batch or new_batch(memory), memory.options.retention.deleted_days
-    head = manifest_of(memory, "deleted", name, reason, by, batch, days=days)
+    head = manifest_of(memory, "deleted", name, reason, deleted_by, batch, days=days)
     outcome = Outcome(dry_run=dry_run, batch="" if dry_run else batch)
     scope = memory._scope(name)
     with nullcontext() if dry_run else scope.undisturbed("deleting"):
@@ -82,8 +87,9 @@ def delete(
         if found and not dry_run:
             draft = (f"{DELETED}/{name}/{batch}.tar.gz", head)
             request = Request([removal(one) for one in found], draft, doing="deleting")
-            facts = {"session": name, "count": len(found), "ids": outcome.ids, "batch": batch}
-            with audit.noted(memory.tree, "delete", clock=memory.options.clock, by=by, **facts):
+            noted: Any = {"by": deleted_by, "session": name, "count": len(found)}
+            noted |= {"ids": outcome.ids, "batch": batch}
+            with audit.noted(memory.tree, "delete", clock=memory.options.clock, **noted):
                 kept = apply(scope, request)
             said = "was changed while it was deleted, and stays."
             outcome.problems += [f"{name}: {one} {said}" for one in kept]
@@ -105,16 +111,19 @@ def removal(one: Holding) -> Change:
 
 
 def delete_everywhere(
-    memory: Memory, selection: Selection, *, reason: str, by: str, dry_run: bool = False
+    memory: Memory, *, reason: str, deleted_by: str = "user", dry_run: bool = False, **meant: Any
 ) -> Outcome:
-    """Delete in `global` and every session, under one batch. One that fails stops no other."""
-    if selection.ids is not None:
+    """Delete in `global` and in every session, archived or not, under one batch.
+
+    A session that fails stops no other.
+    """
+    if Selection(**meant).ids is not None:
         raise Invalid(["ids are given in every session anew: say in which one, or give conditions"])
     memory.require()
-    batch = new_batch(memory)
-    manifest_of(memory, "deleted", GLOBAL, reason, by)  # raises before any session is touched
-    how: Any = {"reason": reason, "by": by, "batch": batch, "dry_run": dry_run}
-    return _in_each(names(memory), lambda name: delete(memory, name, selection, **how), how)
+    manifest_of(memory, "deleted", GLOBAL, reason, deleted_by)  # raises before anything is touched
+    how: Any = {"dry_run": dry_run, "batch": new_batch(memory)}
+    said: Any = {"reason": reason, "deleted_by": deleted_by, **how, **meant}
+    return _in_each(names(memory), lambda name: delete(memory, name, **said), how)
 
 
 def restore_batch(

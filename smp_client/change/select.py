@@ -20,8 +20,7 @@ from ..model.errors import CorruptionDetected, Invalid
 from ..model.layout import GLOBAL
 from ..model.record import check_memory_id
 from ..text.values import Value
-from .holdings import KEPT, Holding, holdings, id_of_file, in_use, is_in_use
-from .whereabouts import missing
+from .holdings import KEPT, Holding, holdings, id_of_file, in_use, is_in_use, missing
 
 if TYPE_CHECKING:
     from ..ask.priorities import View

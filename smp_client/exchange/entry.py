@@ -18,13 +18,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ..change.holdings import holds_memories, id_of_file, is_record_file, type_of_file
+from ..change.holdings import holds_memories, id_of_file, type_of_file
 from ..disk.session_files import METADATA, parse_artifact
 from ..model.layout import GLOBAL, is_session_id
 from ..model.record import Kind, kind_of_file
 from ..text.mapping import load_mapping, render_mapping
 from ..text.values import render_entries
-from ..text.version import top_of
+from ..text.version import is_record_file, top_of
 
 Entry: TypeAlias = dict[str, Any]
 Transform: TypeAlias = Callable[[Entry], Entry | None]  # None leaves the entry out

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ask.priorities import source
 from ..change.change import Change, Request, apply, replanned
-from ..change.holdings import is_record_file
 from ..disk import access
 from ..disk.access import Access
 from ..disk.scopes import STATES
@@ -33,6 +32,7 @@ from ..text.edits import FEW, Span, Spans, located, spans
 from ..text.format import format_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, hash_of_bytes, render_flow
+from ..text.version import is_record_file
 
 if TYPE_CHECKING:
     from ..ask.priorities import View

@@ -24,7 +24,7 @@ from ..change.change import Request, apply
 from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept
 from ..change.move import delete_session, destroy, sweep
 from ..change.restore import delete, removal, sessions_with
-from ..change.select import Selection, agent_of, several, texts_of
+from ..change.select import agent_of, several, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
 from ..disk.quarantine import is_of_file
@@ -233,8 +233,8 @@ def _memories_now(
     known = {item.id for part in parts for item in part.items}
     left = tuple(one for one in ids if one not in known)
     if left:
-        how = {"reason": "purged at once", "by": by}
-        done = delete(memory, name, Selection(left), **how, dry_run=outcome.dry_run)
+        how = {"reason": "purged at once", "deleted_by": by}
+        done = delete(memory, name, left, **how, dry_run=outcome.dry_run)
         outcome.problems += done.problems
         for one in done.actions if outcome.dry_run else ():
             outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..change.restore import delete
-from ..change.select import Selection
 from ..model.outcome import Action, Outcome
 from ..model.policies import RetentionPolicy
 from ..model.priority import PINNED
@@ -66,7 +64,6 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
     outcome.actions = plan(session.id, found, policy, session._now())
     if outcome.ids and not dry_run:
         reason = "; ".join(action.reason for action in outcome.actions)
-        old = Selection(tuple(outcome.ids))
-        deleted = delete(session.memory, session.id, old, reason=reason, by=DELETED_BY)
+        deleted = session.delete(outcome.ids, reason=reason, deleted_by=DELETED_BY)
         outcome.problems += deleted.problems
     return outcome

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..change.change import Change, Request, apply
-from ..change.holdings import PROFILE, Holding, holdings, id_of_file, is_in_use
+from ..change.holdings import Holding, holdings, id_of_file, is_in_use
 from ..change.holdings import names as every_session
 from ..change.restore import deleted, manifest_of, new_batch
 from ..change.select import agent_of, require_known, several
@@ -30,6 +30,7 @@ from ..model.record import RELATIONSHIP, TURN, check_memory_id, type_of
 from ..text.edits import spans
 from ..text.mapping import load_mapping
 from ..text.values import BadYaml, Value, hash_of, hash_of_bytes, summary_hash
+from ..text.version import PROFILE
 from .find import notes_about
 from .leaks import changed
 from .placeholder import (

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..change.holdings import holds_memories, id_of_file, is_record_file, type_of_file
+from ..change.holdings import holds_memories, id_of_file, type_of_file
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Bundle
 from ..model.errors import InvalidQuery, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, QUARANTINE
 from ..model.record import kind_of_file, type_of
 from ..text.edits import spans
+from ..text.version import is_record_file
 
 if TYPE_CHECKING:
     from ..memory import Memory

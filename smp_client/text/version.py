@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..model.errors import NewerFormat
-from ..model.layout import FORMAT_VERSION
+from ..model.layout import FORMAT_VERSION, METADATA
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind
 from .document import RecordList
 from .values import Value
@@ -24,7 +24,8 @@ Fields: TypeAlias = dict[str, Value]
 # A step is never changed after its release.
 STEPS: dict[int, Callable[[str, Fields], Fields]] = {}
 
-_TOPS = {"metadata.yaml": "session", "user-profile.yaml": "user_profile"}
+PROFILE = "user-profile.yaml"
+_TOPS = {METADATA: "session", PROFILE: "user_profile"}
 _RECORD_FILES = frozenset(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS))
 _IN_YAML = (
     rb"^(?:\xef\xbb\xbf)?(?:\{\s*)?([\"']?)version\1[ \t]*:[ \t]*[\"']?(\d{1,9})[\"']?"
@@ -74,6 +75,7 @@ def top_of(file: str) -> str | None:
 
 
 def is_record_file(file: str) -> bool:
+    """Return whether a file of this name is a list of records, and not one memory itself."""
     folder, _, name = file.rpartition("/")
     return file in _RECORD_FILES or (folder == STATE_HISTORY and name.endswith(".yaml"))
 

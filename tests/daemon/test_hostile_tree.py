@@ -202,7 +202,7 @@ def uses_of(memory: Memory, session: Session, name: str) -> Iterator[Callable[[]
             lambda: memory.session(name), lambda: memory.create_session(id=name),
             lambda: memory.create_session(agents=[name]), lambda: session.agent_state(name),
             lambda: session.save_agent_state(name, {"a": 1}), lambda: session.artifact(name),
-            lambda: session.agent_state_history(name), lambda: session.save_artifact(name, "x"),
+            lambda: session.save_artifact(name, "x"),
         )  # fmt: skip
     if not PLAIN_MEMORY_ID.fullmatch(name):
         yield from (

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from daemons import smp
+from earlier import earlier_states
 
 from smp_client import Memory, NewerFormat, Session, SMPError
 from smp_client.disk.tree import identity
@@ -182,7 +183,7 @@ def answers(memory: Memory) -> list[Any]:
     return [
         [session.records(kind.name) for kind in session.kinds],
         [session.get(name, count_access=False) for name in ids],
-        session.metadata(), session.agent_state_history("veritas"), memory.search("oauth"),
+        session.metadata(), earlier_states(session, "veritas"), memory.search("oauth"),
         session.context(),
     ]  # fmt: skip
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import programs
 import pytest
+from earlier import earlier_states
 
 from smp_client import Memory, Session, SMPError
 from smp_client.passes.tidy import tidy
@@ -133,7 +134,7 @@ def state(memory: Memory) -> dict[str, Any]:
 
 def _session_state(session: Session) -> dict[str, Any]:
     kinds = {kind.name: [record.data for record in session.records(kind.name)] for kind in session.kinds}
-    agents = {agent: (session.agent_state(agent), session.agent_state_history(agent)) for agent in session.agent_states()}
+    agents = {agent: (session.agent_state(agent), earlier_states(session, agent)) for agent in session.agent_states()}
     artifacts = {name: session.artifact(name).text for name in session.artifacts()}
     deleted = [{"id": f"deleted {item.id}"} for item in session.deleted()]
     return {"metadata": session.metadata(), **kinds, "agents": agents, "artifacts": artifacts, "deleted": deleted}

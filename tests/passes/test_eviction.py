@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from crossing import at_the_exchange
+from earlier import earlier_states
 
 from smp_client import Memory, MemoryNotFound, QuotaExceeded, Session
 from smp_client.passes import compaction
@@ -125,10 +126,10 @@ def test_earlier_states_go_and_the_current_one_stays(full: Session) -> None:
     (action,) = (action for action in result.actions if action.type == "compress_agent_state")
     assert action.about == ("STATE-001", "STATE-002", "STATE-003")
     assert full.agent_state("veritas")["mood"] == "awake"
-    assert full.agent_state_history("veritas") == []
+    assert earlier_states(full, "veritas") == []
     full.save_agent_state("veritas", {"mood": "alert"})
     full.bring_back()
-    moods = [state["mood"] for state in full.agent_state_history("veritas")]
+    moods = [state["mood"] for state in earlier_states(full, "veritas")]
     assert moods == ["calm", "busy", "tired", "awake"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from daemons import smp
+from earlier import earlier_states
 
 from smp_client import Invalid, Memory, Session, SMPError
 from smp_client.change.holdings import holdings
@@ -131,7 +132,7 @@ def test_a_record_says_how_many_of_which_kind_and_counts_add_up(session: Session
         session.update_metadata(note=SAYS)
     assert session.agent_state("veritas")["redacted"] == {"github_token": 2}
     assert session.metadata()["redacted"] == {"github_token": 2}
-    assert session.agent_state_history("veritas")[0]["redacted"] == REDACTED
+    assert earlier_states(session, "veritas")[0]["redacted"] == REDACTED
 
 
 def test_a_tag_that_is_a_secret_becomes_a_word_that_may_be_a_tag(session: Session) -> None:
