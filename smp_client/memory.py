@@ -324,7 +324,7 @@ class Memory(Place):
                 from .disk import journal
 
                 with suppress(errors.SMPError, OSError):  # reported by status and check
-                    journal.recover(self._scope(name), wait=False, only_moves=True)
+                    journal.recover(self._scope(name), wait=False)
 
     def _asker(self) -> Asker:
         self.require()

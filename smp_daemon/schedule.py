@@ -84,4 +84,4 @@ def load_successes(memory: Memory) -> dict[str, str | None]:
 
 def save_successes(memory: Memory, successes: Mapping[str, str | None]) -> None:
     known = {name: when for name, when in successes.items() if when}
-    memory.tree.replace_derived(JOBS_FILE, json.dumps(known).encode())
+    memory.tree.replace(JOBS_FILE, json.dumps(known).encode(), durable=False)

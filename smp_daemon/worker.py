@@ -296,7 +296,9 @@ class Worker:
                      for name, job in root.jobs.items()},
         }  # fmt: skip
         try:
-            root.memory.tree.replace_derived(STATUS_FILE, json.dumps(status, indent=1).encode())
+            root.memory.tree.replace(
+                STATUS_FILE, json.dumps(status, indent=1).encode(), durable=False
+            )
         except (OSError, SMPError) as error:
             root.log.error("no heartbeat", component="daemon", error=str(error))
 

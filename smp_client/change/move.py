@@ -211,7 +211,7 @@ def _contents(tree: Tree, directory: str) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for one in tree.walk(directory):
         file = one.path.removeprefix(f"{directory}/")
-        if one.is_deep or not is_inner_path(file):
+        if one.problem or not is_inner_path(file):
             advice = "It is too deep, or its name is odd: move it out of the session."
             raise UnsafePath(f"No bundle can hold {one.path[:100]!a}.", advice=advice)
         if not one.is_directory and file not in YAML_INDEXES:

@@ -77,7 +77,7 @@ def cut(scope: Scope, log: bytes, kept: Mapping[str, Access]) -> None:
         content = scope.tree.read(path)
         if content.startswith(log):
             lines = (f"{render_time(at)} {name}*{times}\n" for name, (times, at) in kept.items())
-            scope.tree.replace_derived(path, "".join(lines).encode() + content[len(log) :])
+            scope.tree.replace(path, "".join(lines).encode() + content[len(log) :], durable=False)
 
 
 def last_reading(scope: Scope) -> datetime | None:

@@ -289,7 +289,7 @@ def describe(tree: Tree, directory: str) -> None:
         tree.unlink(name)
         tree.remove_empty(directory)
     else:
-        tree.replace_derived(name, content)
+        tree.replace(name, content, durable=False)
 
 
 def manifests(tree: Tree, directory: str) -> Iterator[tuple[str, Manifest]]:

@@ -80,7 +80,7 @@ def forget(scope: Scope, name: str, steps: list[Step]) -> None:
 
 def pending(scope: Scope) -> list[str]:
     """Return the intents of a scope."""
-    names = scope.tree.list_known(JOURNAL)
+    names = scope.tree.entries_known(JOURNAL)
     return [f"{JOURNAL}/{name}" for name in names if name.startswith(f"{scope.name}+")]
 
 
@@ -191,16 +191,16 @@ def asides(tree: Tree) -> set[str]:
 # Recovery.
 
 
-def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
+def recover(scope: Scope, *, wait: bool) -> None:
     """Roll every pending intent forward. One whose writer is at work is waited for, or left to it.
 
-    The intent of a move is of bundles and directories alone.
+    One that changes files stays while its session is away.
     """
     deadline = time.monotonic() + (scope.options.lock_timeout_s if wait else NO_PATIENCE)
     for name in pending(scope):
         while True:
             try:
-                _recover_one(scope, name, only_moves)
+                _recover_one(scope, name)
                 break
             except FileNotFoundError:
                 if scope.tree.exists(name):
@@ -215,31 +215,26 @@ def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
             time.sleep(_PAUSE_S)
 
 
-def _recover_one(scope: Scope, name: str, only_moves: bool) -> None:
-    steps, doing = load(scope, name), "finishing a change"
-    if not steps or (only_moves and _files(steps)):
+def _recover_one(scope: Scope, name: str) -> None:
+    steps, home, doing = load(scope, name), scope.home(), "finishing a change"
+    if not steps or (_files(steps) and not scope.tree.exists(home.directory)):
         return
     with ExitStack() as stack:
         # The locks of whoever wrote the intent.
         if not scope.in_upkeep and any("file" not in step for step in steps):
             stack.enter_context(lock(scope.tree, scope.name, UPKEEP, NO_PATIENCE, doing))
         stack.enter_context(lock_all(scope.tree, scope.name, _files(steps), NO_PATIENCE, doing))
-        if scope.tree.exists(name):
-            _roll_forward(scope.home(), name, steps)
-
-
-def _roll_forward(scope: Scope, name: str, steps: list[Step]) -> None:
-    if _files(steps):
-        scope.require()
-    try:
-        for step in steps:
-            carry_out(scope, step)
-    except BadYaml:
-        raise
-    except _NONSENSE:
-        _refuse(scope, name)
-    else:
-        forget(scope, name, steps)
+        if not scope.tree.exists(name):
+            return
+        try:
+            for step in steps:
+                carry_out(home, step)
+        except BadYaml:
+            raise
+        except _NONSENSE:
+            _refuse(scope, name)
+        else:
+            forget(home, name, steps)
 
 
 # Steps.

@@ -54,7 +54,7 @@ def publish(tree: Tree, policy: Policy, weights: Weights, redaction: Redaction |
     rules = {name: rule._asdict() for name, rule in policy.rules.items()}
     content = {"version": 1, "decay": {**policy._asdict(), "rules": rules}}
     content |= {"ranking": weights._asdict(), "redaction": wanted}
-    tree.replace_derived(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n")
+    tree.replace(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n", durable=False)
 
 
 class Published(NamedTuple):

@@ -99,7 +99,7 @@ def read_whole(tree: Tree, path: str) -> bytes:
 
 def fold_retired(scope: Scope, file: str) -> None:
     """Take in bytes that came into old files of `file`. Remove those that nobody can write."""
-    for name in scope.tree.list_known(RETIRED):
+    for name in scope.tree.entries_known(RETIRED):
         if not name.startswith(_prefix(scope, file)):
             continue
         slot = f"{RETIRED}/{name}"

@@ -109,7 +109,7 @@ class Scope:
                 problem = f"There is no {self.directory} under {self.tree.root}."
                 raise SessionNotFound(problem, session_id=self.name) from error
             with suppress(OSError):
-                journal.recover(self, wait=False, only_moves=True)
+                journal.recover(self, wait=False)
             refusal = missing(self.tree, self.name)
             # The session may have been restored between the two checks.
             if isinstance(refusal, SessionPutAway) or not self.tree.exists(self.directory):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -83,7 +84,10 @@ class Place:
 
 def scopes(memory: Place) -> list[str]:
     """Return every scope of a root: `global`, then the sessions, then the archived sessions."""
-    sessions = filter(is_session_id, memory.tree.list_known(ACTIVE, directories=True))
+    active = memory.tree.entries_known(ACTIVE)
+    sessions = [
+        name for name, is_directory in active.items() if is_directory and is_session_id(name)
+    ]
     packed = (archived_scope(name) for name in _list(memory, ARCHIVED) if is_session_id(name))
     return [GLOBAL, *sessions, *(scope for scope in packed if files_of(memory, scope))]
 
@@ -179,9 +183,9 @@ def is_indexed(file: str) -> bool:
     return is_of("", file) or is_of(GLOBAL, file)
 
 
-def _list(memory: Place, name: str) -> list[str]:
+def _list(memory: Place, name: str) -> Iterable[str]:
     """Return the names in a directory, from a cache: every question lists every session."""
     try:
-        return memory.tree.list_known(name)
+        return memory.tree.entries_known(name)
     except (OSError, UnsafePath):
-        return []  # the index still knows the files, and finds each unreadable
+        return ()  # the index still knows the files, and finds each unreadable

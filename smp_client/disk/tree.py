@@ -44,7 +44,7 @@ class Walked(NamedTuple):
 
     path: str
     is_directory: bool
-    is_deep: bool = False  # a directory that was not looked into
+    problem: Exception | None = None  # why a directory was not looked into
 
 
 class Tree:
@@ -52,7 +52,7 @@ class Tree:
         self.root = root
         self._directories = Directories(root)
         self._path = os.fspath(root)
-        self.lists: dict[tuple[str, bool], tuple[list[int], list[str]]] = {}  # see list_known
+        self.listed: dict[str, tuple[list[int], dict[str, bool]]] = {}  # see entries_known
 
     def create_root(self, directories: tuple[str, ...]) -> None:
         self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -113,73 +113,75 @@ class Tree:
     def is_directory(self, name: str) -> bool:
         return stat.S_ISDIR(self.stat(name).st_mode)
 
-    def directories(self, name: str) -> list[str]:
-        """Return the names of the directories in a directory; none where it does not exist."""
-        entries = self._entries(name)
-        return sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
+    def entries(self, name: str) -> dict[str, bool]:
+        """Return the names in a directory, in order, and whether each is a directory's.
 
-    def sizes(self, name: str) -> dict[str, int]:
-        """Return the plain files of a directory with their sizes; none where it does not exist."""
-        files = (one for one in self._entries(name) if one.is_file(follow_symlinks=False))
-        return {one.name: one.stat(follow_symlinks=False).st_size for one in files}
+        There are none where the directory does not exist.
+        """
+        found = ((one.name, one.is_dir(follow_symlinks=False)) for one in self._scan(name))
+        return dict(sorted(found))
 
-    def _entries(self, name: str) -> Iterator[os.DirEntry[str]]:
-        with self._directories as held, suppress(FileNotFoundError):
-            yield from os.scandir(held.reach(name))
-
-    def list_known(self, name: str, *, directories: bool = False) -> list[str]:
-        """Return the names in a directory, or of the directories in it, listed when it changed."""
+    def entries_known(self, name: str) -> dict[str, bool]:
+        """Return the entries of a directory, from memory while it has not changed."""
         began = time.time()
         try:
             # By its path, which is cheap: only the list itself is looked into.
             status = os.lstat(f"{self._path}/{name}")
         except OSError:
-            return self.list(name)  # which says what is in its way
-        known = self.lists.get((name, directories))
+            return self.entries(name)  # which says what is in its way
+        known = self.listed.get(name)
         if known is not None and known[0] == identity(status):
             return known[1]
-        names = self.directories(name) if directories else self.list(name)
+        found = self.entries(name)
         # A directory that changed just now may change again without a newer time.
         if began - max(status.st_mtime, status.st_ctime) > GRACE_S:
-            self.lists[name, directories] = identity(status), names
-        return names
+            self.listed[name] = identity(status), found
+        return found
+
+    def directories(self, name: str) -> list[str]:
+        return [inner for inner, is_directory in self.entries(name).items() if is_directory]
 
     def list(self, name: str) -> list[str]:
-        """Return the names in a directory; none where it does not exist."""
-        return sorted(one.name for one in self._entries(name))
+        return [*self.entries(name)]
 
-    def walk(
-        self, name: str, failed: Callable[[str, Exception], None] | None = None
-    ) -> Iterator[Walked]:
+    def sizes(self, name: str) -> dict[str, int]:
+        """Return the plain files of a directory with their sizes; none where it does not exist."""
+        files = (one for one in self._scan(name) if one.is_file(follow_symlinks=False))
+        return {one.name: one.stat(follow_symlinks=False).st_size for one in files}
+
+    def _scan(self, name: str) -> Iterator[os.DirEntry[str]]:
+        with self._directories as held, suppress(FileNotFoundError):
+            yield from os.scandir(held.reach(name))
+
+    def walk(self, name: str) -> Iterator[Walked]:
         """Yield all that is below a directory, in the order of names, a directory before its files.
 
-        A directory that is deeper than DEEPEST is not looked into. `failed` gets each path that
-        cannot be looked at; without it that raises.
+        A directory that cannot be looked into, or is deeper than DEEPEST, has a problem.
         """
-        waiting = [iter([name])]  # the paths left on each level; the first is not yielded
+        waiting = [(name, True)]
+        deepest = DEEPEST + (name.count("/") if name else -1)
         while waiting:
-            path = next(waiting[-1], None)
-            if path is None:
-                waiting.pop()
-                continue
+            path, is_directory = waiting.pop()
+            problem: Exception | None = None
             try:
-                is_directory = not path or self.is_directory(path)
-                is_deep = is_directory and len(waiting) > DEEPEST + 1
-                names = self.list(path) if is_directory and not is_deep else []
-            except FileNotFoundError:
-                continue
+                if path.count("/") > deepest and is_directory:
+                    raise UnsafePath(f"It is deeper than {DEEPEST} directories.")
+                for inner, is_inner in reversed(self.entries(path).items() if is_directory else ()):
+                    waiting.append((f"{path}/{inner}" if path else inner, is_inner))
             except (OSError, UnsafePath) as error:
-                if failed is None:
-                    raise
-                failed(path, error)
-                continue
-            if len(waiting) > 1:
-                yield Walked(path, is_directory, is_deep)
-            waiting.append(iter([f"{path}/{inner}" if path else inner for inner in names]))
+                problem = error
+            if path != name:
+                yield Walked(path, is_directory, problem)
+            elif problem:
+                raise problem
 
     def files_below(self, name: str) -> Iterator[str]:
-        """Yield every file below a directory, by its path from the root."""
-        return (one.path for one in self.walk(name) if not one.is_directory)
+        """Yield every file below a directory, by its path from the root; none too deep."""
+        for one in self.walk(name):
+            if isinstance(one.problem, OSError):
+                raise one.problem
+            if not one.is_directory:
+                yield one.path
 
     # Making and replacing.
 
@@ -198,13 +200,12 @@ class Tree:
         """Make a new file, whole or not at all. Raise FileExistsError where the name is taken."""
         self._put(content, name, self.rename_new)
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Replace a file that only SMP writes; see rewrite.py for those that others may edit."""
-        self._put(content, name, self.rename)
+    def replace(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        """Replace a file that only SMP writes; see rewrite.py for those that others may edit.
 
-    def replace_derived(self, name: str, content: bytes) -> None:
-        """Replace a file that can be made again, as a whole, without waiting for the disk."""
-        self._put(content, name, self.rename, durable=False)
+        A file that can be made again need not wait for the disk.
+        """
+        self._put(content, name, self.rename, durable)
 
     def _put(
         self, content: bytes, name: str, rename: Callable[[str, str], None], durable: bool = True

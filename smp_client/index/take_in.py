@@ -57,7 +57,7 @@ def outdated(
     With `asked` scopes, others count only by the files that say whether a memory still holds.
     """
     if asked is None:
-        memory.tree.lists.clear()  # a look at everything trusts no look before it
+        memory.tree.listed.clear()  # a look at everything trusts no look before it
     known, present = index.identities(), dict.fromkeys(scopes.scopes(memory))
     wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
     found: list[tuple[str, str]] = []

@@ -203,7 +203,7 @@ def write(memory: Memory, index: Index, session_id: str) -> list[str]:
         except (FileNotFoundError, UnsafePath):
             is_same = False
         if not is_same:
-            memory.tree.replace_derived(f"{directory}/{name}", content)
+            memory.tree.replace(f"{directory}/{name}", content, durable=False)
             changed.append(name)
     return changed
 

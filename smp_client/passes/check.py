@@ -19,7 +19,7 @@ from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from ..disk.quarantine import quarantined
 from ..disk.scopes import Place, directory_of, files_of, is_archived, scopes
 from ..disk.session_files import METADATA, new_metadata
-from ..disk.tree import DEEPEST, is_left_alone
+from ..disk.tree import is_left_alone
 from ..index.status import SILENT_AFTER_S
 from ..index.take_in import ids_in
 from ..model import layout
@@ -86,9 +86,9 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
         for bad in files.problems():
             yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
     top, tree = directory_of(scope), memory.tree
-    for one in tree.walk(top, lambda *_: None):
-        if one.is_deep:
-            problem = f"it is deeper than {DEEPEST} directories, and not looked into"
+    for one in tree.walk(top):
+        if one.problem:
+            problem = f"it is not looked into: {one.problem}"
             inner = one.path.removeprefix(f"{top}/")
             yield Complaint(scope, inner, None, problem, "Move it out of the tree.")
     for file in files_of(memory, scope):

@@ -97,16 +97,14 @@ class _Search:
         self._pattern = re.compile("|".join(forms), re.IGNORECASE)
 
     def run(self) -> Iterator[Occurrence]:
-        failed: list[str] = []
-        walked = self._tree.walk("", lambda path, _: failed.append(path))
-        # SMP's own files come last, and those that the walk could not enter, to say why.
-        found = sorted(walked, key=lambda one: one.path.startswith(".smp"))
-        for path, is_directory, is_deep in [*found, *((path, False, False) for path in failed)]:
+        # SMP's own files come last.
+        walked = sorted(self._tree.walk(""), key=lambda one: one.path.startswith(".smp"))
+        for path, is_directory, problem in walked:
             where = _where(path)
             if self._session not in (None, where.session) or _DERIVED.match(path):
                 continue
-            if is_deep:
-                yield replace(where, problem="It is nested too deep, and not searched.")
+            if problem:
+                yield replace(where, problem=f"It is not searched: {problem}")
             if where.place != "internal":
                 yield from self._in_name(where, path)
             if not is_directory:

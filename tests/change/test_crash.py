@@ -20,8 +20,7 @@ from smp_client.passes.tidy import tidy
 pytestmark = pytest.mark.usefixtures("short_grace")
 SESSION = "s1"
 TOKEN = "memory number"
-_STEPS = ("rename", "rename_new", "exchange", "unlink", "create", "replace", "write_new",
-          "replace_derived")  # fmt: skip
+_STEPS = ("rename", "rename_new", "exchange", "unlink", "create", "replace", "write_new")
 _DONE, _DIED, _FAILED = 0, 1, 2
 
 

@@ -152,7 +152,7 @@ def test_a_directory_that_was_looked_into_is_looked_into_again_when_it_changes(
     folder = folder_of(memory)
     for number in range(5):
         assert len(memory.search("dropped")) == number
-        assert ("active/s1/artifacts", False) in memory.tree.lists
+        assert "active/s1/artifacts" in memory.tree.listed
         before = (folder / "artifacts").stat().st_ctime_ns
         while (folder / "artifacts").stat().st_ctime_ns == before:
             (folder / f"artifacts/{number}.md").unlink(missing_ok=True)
