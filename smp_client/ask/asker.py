@@ -10,9 +10,8 @@ from ..disk import access
 from ..disk.policy import Options, published
 from ..disk.scope import Scope
 from ..disk.scopes import session_of
-from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
-from ..index.validity import project_of
+from ..index.validity import is_away, project_of
 from ..model.layout import GLOBAL
 from ..model.priority import Policy
 from ..model.ranking import Weights

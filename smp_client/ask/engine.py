@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
 from ..index import meaning
-from ..index.archive import EVICTED, is_away
-from ..index.archive import STATE as ARCHIVED
 from ..index.database import NAMED
 from ..index.mentions import TAG
 from ..index.sql import Sql
-from ..index.validity import holds, marks
+from ..index.validity import EVICTED, holds, is_away, marks
+from ..index.validity import STATE as ARCHIVED
 from ..model.record import TURN, Record, type_of
 from .argument import sayable, shown
 from .bm25 import Words, known, owned, strengths

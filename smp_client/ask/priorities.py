@@ -12,10 +12,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
-from ..index.archive import STATE as ARCHIVED
-from ..index.archive import TYPE as SUMMARY_TYPE
 from ..index.database import Index
 from ..index.sql import Sql, within
+from ..index.validity import STATE as ARCHIVED
+from ..index.validity import SUMMARY as SUMMARY_TYPE
 from ..index.validity import factor
 from ..model.priority import Policy
 from ..model.ranking import ACCESS_RATE, SUMMARY, Weights

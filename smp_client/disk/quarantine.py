@@ -1,4 +1,7 @@
-"""Unreadable bytes are quarantined, never thrown away, with a note of where, when and why."""
+"""Bytes and drops that cannot be read are never thrown away: a note beside each says why.
+
+Bytes of a session's files go to `quarantine/{session}`, a rejected drop to `inbox/rejected/`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..model.errors import SMPError
 from ..model.layout import QUARANTINE
 from ..model.times import render_time
 from ..text.values import Value, render_lines
@@ -15,6 +19,9 @@ if TYPE_CHECKING:
     from .tree import Tree
 
 _NAME_CHARACTERS = 60
+INBOX, REJECTED = "inbox", "inbox/rejected"
+NOTE = ".why.md"  # behind the name of a rejected drop
+_NOTE_CAP_BYTES = 4096
 
 
 def quarantined(tree: Tree) -> Iterator[str]:
@@ -48,3 +55,40 @@ def quarantine_bytes(scope: Scope, file: str, content: bytes, why: str, offset: 
     note |= {"set_aside_at": render_time(at), "why": why}
     tree.create(f"{name}.note.yaml", render_lines(note).encode())
     return name
+
+
+# Drops.
+
+
+def waiting(tree: Tree, directory: str) -> list[str]:
+    """Return the names of the drops in the inbox of a session, whose directory this is."""
+    names = [name for name in _names(tree, f"{directory}/{INBOX}") if name != "rejected"]
+    return [name for name in names if name[0] != "." and not name.endswith((".tmp", ".part", "~"))]
+
+
+def rejected(tree: Tree, directory: str) -> list[str]:
+    """Return the names of the rejected drops of a session."""
+    return [name for name in _names(tree, f"{directory}/{REJECTED}") if not name.endswith(NOTE)]
+
+
+def note_of(name: str, why: str) -> str:
+    """Return the note for a rejected drop."""
+    mend = "Mend it and move it back into `inbox/`, or remove both files."
+    return f"# {name} was not taken in\n\n{why}\n\n{mend}\n"
+
+
+def why_rejected(tree: Tree, directory: str, name: str) -> str:
+    """Return the reason in the note beside a rejected drop; an empty text where there is none."""
+    try:
+        content = tree.read(f"{directory}/{REJECTED}/{name}{NOTE}")[:_NOTE_CAP_BYTES]
+    except (OSError, SMPError):
+        return ""
+    paragraphs = content.decode("utf-8", "replace").split("\n\n")
+    return " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else ""
+
+
+def _names(tree: Tree, path: str) -> list[str]:
+    try:
+        return tree.list(path)
+    except (OSError, SMPError):
+        return []  # something else stands in the place of the directory

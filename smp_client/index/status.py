@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..disk.inboxes import rejected, waiting
 from ..disk.locks import holder
 from ..disk.policy import POLICY_FILE, published
-from ..disk.quarantine import quarantined
+from ..disk.quarantine import quarantined, rejected, waiting
 from ..disk.scopes import Place
+from ..disk.session_files import METADATA
 from ..model import layout
 from ..model.errors import SMPError
 from ..model.times import now, time_of
-from . import exposures
+from ..redaction.redact import harmless, listed_kinds
 from .database import Index
 from .schema import UnusableIndex
 from .take_in import outdated
@@ -32,6 +33,16 @@ _BY_STATE = (
     "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 )
 _UNREADABLE = "SELECT scope FROM files WHERE bad > 0 OR problem IS NOT NULL"
+# Memories and metadata in which a daemon has found secrets, see privacy/leaks.py.
+_LEAKS = f"""
+SELECT scope, file, id, secrets FROM memories WHERE secrets > ''
+UNION ALL SELECT scope, '{METADATA}', '', secrets FROM sessions WHERE secrets > ''
+ORDER BY 1, 2, 3 LIMIT 10000
+"""
+ADVICE = (
+    "Remove it from the file, or the memory with smp delete."
+    " The daemon redacts secrets by their shape alone, if redaction.unlocked_edits says so"
+)
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
     "No daemon is running for this root. smp run starts one,"
@@ -62,6 +73,15 @@ class Status:
     problems: list[str]
     root: RootStatus
     said: dict[str, Any] = field(default_factory=dict)  # by the daemon: pid, version, times, jobs
+
+
+class Leak(NamedTuple):
+    """A memory, or the metadata of a session, that holds secrets of these kinds."""
+
+    scope: str
+    file: str
+    id: str  # empty for metadata
+    kinds: tuple[tuple[str, int], ...]
 
 
 def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None) -> Status:
@@ -131,14 +151,14 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
         yield f"The index cannot be used: {error}. A daemon rebuilds it, or smp reindex."
         return
     with closing(opened) as index:
-        ask, secrets = index.connection.execute, exposures.found(index)
-        root.generation, root.secrets = index.generation, len(secrets)
+        ask, leaks = index.connection.execute, known_leaks(index)
+        root.generation, root.secrets = index.generation, len(leaks)
         root.memories = ask("SELECT COUNT(*) FROM memories").fetchone()[0]
         root.sessions = dict(ask(_BY_STATE).fetchall())
         if bad := len(ask(_UNREADABLE).fetchall()):
             yield f"Files that cannot be read as a whole: {bad:,}. smp check names them."
-        if secrets:
-            yield exposures.sentence(secrets)
+        if leaks:
+            yield _sentence(leaks)
         if any(name.startswith(layout.SCRUB) for name in memory.tree.list(".smp")):
             yield "Words of purged memories may stand in the index. A daemon removes them."
         if deep:
@@ -169,3 +189,20 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
         yield f"Drops that wait until a daemon runs: {root.waiting_drops:,}."
     if root.rejected_drops:
         yield f"Rejected drops: {root.rejected_drops:,}. smp check says why."
+
+
+def known_leaks(index: Index) -> list[Leak]:
+    """Return the leaks that the index knows."""
+    rows = index.connection.execute(_LEAKS)
+    return [Leak._make((*row, tuple(json.loads(kinds).items()))) for *row, kinds in rows]
+
+
+def _sentence(leaks: Sequence[Leak]) -> str:
+    """Return the number of leaks, their kinds, the first places and the advice."""
+    kinds = sum((Counter(dict(leak.kinds)) for leak in leaks), Counter[str]())
+    places = ", ".join(harmless(f"{leak.id or leak.file} in {leak.scope}") for leak in leaks[:3])
+    more = ", …" if len(leaks) > 3 else ""
+    return (
+        f"Memories with secrets that were not redacted: {len(leaks):,}"
+        f" ({listed_kinds(kinds)}): {places}{more}. {ADVICE}."
+    )

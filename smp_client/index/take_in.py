@@ -27,15 +27,18 @@ from ..text.document import Located, RecordList
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value, hash_of_bytes, stored
-from . import archive
 from .database import Entry, FileState, Index
-from .validity import endings, own_mark, project_of, subject
+from .validity import STATE, SUMMARY, endings, own_mark, project_of, subject
 
 # Nobody looks for the values of these fields.
 _NO_WORDS = frozenset(
     ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker",
      "memory_refs", "references", "agent_id", "session_id", "last_updated")
 )  # fmt: skip
+# The context of an archived session, by the names of the facts of its bundle.
+_CONTEXT = {
+    "project_name": "project", "project_phase": "phase", "primary_topic": "topic", "tags": "tags",
+}  # fmt: skip
 # These files tell whether memories of other sessions still hold, see validity.py.
 BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
 # The clock that stamps files ticks only so often: two changes within a tick have one time.
@@ -261,10 +264,11 @@ def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Ent
     if file == scopes.ARCHIVE:
         facts = {"archived_at": packed.manifest.at, **packed.manifest.facts}
         stamp = facts.get("last_activity") or facts["archived_at"]
-        value, data, digest = stored({**facts, "id": archive.ID, "timestamp": stamp})
-        yield _entry(archive.ID, archive.TYPE, value, data, digest, text=_words(facts))
-        project = project_of(facts.get("project"))
-        index.note_session(scope, archive.STATE, archive.metadata_of(facts), project)
+        value, data, digest = stored({**facts, "id": SUMMARY, "timestamp": stamp})
+        yield _entry(SUMMARY, SUMMARY, value, data, digest, text=_words(facts))
+        about = {name: facts.get(said) for name, said in _CONTEXT.items()}
+        metadata = {"created_at": facts.get("created_at"), "context": about}
+        index.note_session(scope, STATE, metadata, project_of(facts.get("project")))
     at = 0
     for name, member in packed.members.items():
         path = name.partition("/")[2]

@@ -19,12 +19,10 @@ from ..model.layout import ACTIVE, ARCHIVED, TEMPORARY, YAML_INDEXES
 from ..model.record import SESSION_KINDS, TURN, name_of, type_of
 from ..model.times import render_time, time_at
 from ..text.values import Value, render_entries
-from .archive import STATE
-from .archive import TYPE as SUMMARY
 from .database import Index
 from .mentions import NO_TIME
 from .sql import within
-from .validity import marks
+from .validity import STATE, SUMMARY, marks
 
 if TYPE_CHECKING:
     from ..memory import Memory

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
     from .database import Index
 
+STATE, EVICTED = "archived", "evicted"  # the marks of memories that are in a bundle
+SUMMARY = "summary"  # the id and the type of the memory that an archived session is
 SUPERSEDES, RESOLVES = "supersedes", "resolves"
 RESOLVED = "resolved"
 _WORDS = {SUPERSEDES: "superseded", RESOLVES: RESOLVED}  # by the relation to its target
 _OVER = frozenset(("superseded", "rejected", "reverted"))
 # These have no status of their own.
-_LASTING = frozenset(("conversation_turn", "relationship", "agent_state", "artifact", "summary"))
+_LASTING = frozenset(("conversation_turn", "relationship", "agent_state", "artifact", SUMMARY))
 _WORD = re.compile(r"[^\W_]+")
 
 _PAST = "m.key IN (SELECT memory FROM past)"
@@ -101,6 +103,11 @@ def judge(
     connection.execute("DELETE FROM past WHERE memory IN (SELECT value FROM json_each(?))", touched)
     connection.execute(f"INSERT INTO past {_ENDED}", touched)
     connection.execute(f"INSERT OR IGNORE INTO past {_REPLACED}", touched)
+
+
+def is_away(marks: Iterable[str]) -> bool:
+    """Return whether a memory with these marks is in a bundle."""
+    return any(mark in (STATE, EVICTED) for mark in marks)
 
 
 def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:

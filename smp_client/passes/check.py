@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
-from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
-from ..disk.quarantine import quarantined
+from ..disk.quarantine import INBOX, REJECTED, quarantined, rejected, waiting, why_rejected
 from ..disk.scopes import Place, directory_of, files_of, is_archived, scopes
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import is_left_alone

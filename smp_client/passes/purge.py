@@ -171,7 +171,7 @@ def planned(
     ledger = load_ledger(memory).seen(running_s(), keys)
     if not dry_run:
         try:
-            memory.tree.replace_derived(LEDGER, json.dumps(asdict(ledger), indent=1).encode())
+            memory.tree.replace(LEDGER, json.dumps(asdict(ledger), indent=1).encode(), durable=False)
         except OSError as error:
             raise StorageFailed(f"{LEDGER} could not be written: {error}.") from error
     return plan(doomed, ledger, now, force=force)

@@ -25,9 +25,9 @@ from smp_client import (
     UnsafePath,
 )
 from smp_client.change.ids import give_ids
-from smp_client.disk import inboxes, journal
-from smp_client.disk.inboxes import INBOX, REJECTED
+from smp_client.disk import journal
 from smp_client.disk.locks import NO_PATIENCE
+from smp_client.disk.quarantine import INBOX, NOTE, REJECTED, note_of, waiting
 from smp_client.disk.scopes import directory_of, kinds_of
 from smp_client.disk.tree import is_left_alone, read_from
 from smp_client.model.deadline import deadline
@@ -94,7 +94,7 @@ class Inbox:
     def take_in(self, scope: str) -> None:
         """Take in some drops of a session. The rest, and drops that must wait, are tried again."""
         root, started = self._root, time.perf_counter()
-        names = inboxes.waiting(root.memory.tree, directory_of(scope))
+        names = waiting(root.memory.tree, directory_of(scope))
         if not names and scope not in self._again_at:
             return
         try:
@@ -311,8 +311,8 @@ def _reject(session: Session, name: str, why: str) -> Drop:
     except (OSError, SMPError) as error:
         return Drop(name, "waiting", reason=f"{why} It cannot be put aside: {error}")
     try:
-        note = inboxes.note_of(name, why).encode("utf-8", "replace")
-        tree.create(f"{target}{inboxes.NOTE}", note)
+        note = note_of(name, why).encode("utf-8", "replace")
+        tree.create(f"{target}{NOTE}", note)
     except (OSError, SMPError) as error:
         why = f"{why} No note could be written beside it: {error}"
     return Drop(name, "rejected", reason=why)

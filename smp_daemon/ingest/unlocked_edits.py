@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from smp_client import SMPError
 from smp_client.disk.scopes import directory_of, is_archived
-from smp_client.index import exposures
-from smp_client.index.exposures import Spotted
+from smp_client.index.status import ADVICE, Leak, known_leaks
 from smp_client.privacy import leaks
 from smp_client.redaction.redact import Redaction, harmless
+from smp_client.redaction.secrets import SECRET_KINDS
 
 if TYPE_CHECKING:
     from ..root import Root
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 ROUNDS, ROUNDS_S = 100, 2.0  # of a hundred memories, or so many seconds: then others have a turn
 AGAIN_S = 60.0  # before a redaction that failed is tried again
 BY = "daemon"
+_SHAPES = frozenset(SECRET_KINDS)
 
 
 class UnlockedEdits:
     def __init__(self, root: Root) -> None:
         self.is_unfinished = False  # whether memories are left to be searched
         self._root = root
-        self._reported: set[Spotted] = set()  # each secret is reported once
-        self._retry_at: dict[Spotted, float] = {}
+        self._reported: set[Leak] = set()  # each secret is reported once
+        self._retry_at: dict[Leak, float] = {}
 
     def look(self) -> None:
         """Search new memories for secrets, and report or redact each secret."""
         root, began = self._root, time.monotonic()
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
-            if exposures.found(root.index):
+            if known_leaks(root.index):
                 leaks.forget(root.index)
             return
         self.is_unfinished = False
@@ -47,30 +48,32 @@ class UnlockedEdits:
             if rounds >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.is_unfinished = True
                 break
-        secrets = exposures.found(root.index)
+        secrets = known_leaks(root.index)
         # A secret that comes back later is reported again.
         self._reported &= {*secrets}
         self._retry_at = {secret: at for secret, at in self._retry_at.items() if at > began}
         for (scope, file), group in groupby(secrets, key=lambda one: (one.scope, one.file)):
             in_file = list(group)
             redacts = redaction.unlocked_edits == "redact" and not is_archived(scope)
-            redactable = [secret for secret in in_file if redacts and secret.is_by_shape]
+            redactable = [
+                secret for secret in in_file if redacts and _SHAPES & {*dict(secret.kinds)}
+            ]
             self._report(secret for secret in in_file if secret not in redactable)
             if due := [secret for secret in redactable if secret not in self._retry_at]:
                 self._retry_at |= dict.fromkeys(due, began + AGAIN_S)
                 self._redact(scope, file, due)
 
-    def _report(self, secrets: Iterable[Spotted]) -> None:
+    def _report(self, secrets: Iterable[Leak]) -> None:
         new = [secret for secret in dict.fromkeys(secrets) if secret not in self._reported]
         self._reported.update(new)
         for secret in new:
             self._root.log.warning(
                 "secret", component="privacy", session_id=secret.scope, file=secret.file,
                 memory_id=harmless(secret.id), kinds=dict(secret.kinds),
-                advice=exposures.ADVICE,
+                advice=ADVICE,
             )  # fmt: skip
 
-    def _redact(self, scope: str, file: str, secrets: list[Spotted]) -> None:
+    def _redact(self, scope: str, file: str, secrets: list[Leak]) -> None:
         root = self._root
         log = root.log.bind(component="privacy", session_id=scope, file=file)
         ids = [secret.id for secret in secrets if secret.id]

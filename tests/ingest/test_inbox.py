@@ -11,7 +11,8 @@ import pytest
 from daemons import Daemon, running, smp, status, wait_until
 
 from smp_client import Session
-from smp_client.disk import inboxes, journal
+from smp_client.disk import journal
+from smp_client.disk.quarantine import waiting
 from smp_daemon.ingest import inbox
 
 
@@ -32,7 +33,7 @@ def drop(session: Session, name: str, content: str | dict[str, object]) -> None:
 
 
 def taken(session: Session) -> list[inbox.Drop]:
-    names = inboxes.waiting(session.scope.tree, session.scope.directory)
+    names = waiting(session.scope.tree, session.scope.directory)
     return list(inbox.take_in(session, names))
 
 

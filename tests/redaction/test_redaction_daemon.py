@@ -13,7 +13,7 @@ from daemons import Daemon, running, settings_file, smp, status, wait_until
 from test_redaction import ACCESS_KEY, PASSWORD, REDACTED, SAYS, SHOWN, TOKEN, places_of
 
 from smp_client import Memory, Session
-from smp_client.index.exposures import ADVICE
+from smp_client.index.status import ADVICE
 
 AT = '"2026-01-11T14:30:00Z"'
 
