@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .ask import questions
+from .disk.place import ARCHIVE, Place, archived_scope, directory_of, scopes
 from .disk.policy import Options
-from .disk.scopes import ARCHIVE, Place, archived_scope, directory_of, scopes
 from .model import errors, layout
 from .model.layout import GLOBAL, METADATA
 from .model.record import SESSION_KINDS, Record, check_memory_id, split_name

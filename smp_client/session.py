@@ -16,9 +16,9 @@ from .ask import questions
 from .ask.argument import shown
 from .disk import journal
 from .disk.append import append
+from .disk.place import archived_scope, has_evicted
 from .disk.rewrite import rewrite
 from .disk.scope import Scope
-from .disk.scopes import archived_scope, has_evicted
 from .disk.session_files import METADATA, artifact_file, parse_artifact, state_file
 from .disk.tree import version_of
 from .disk.usage import Size

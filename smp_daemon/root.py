@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
 from smp_client.disk.locks import holder, lock
+from smp_client.disk.place import has_moved, is_there
 from smp_client.disk.policy import publish
-from smp_client.disk.scopes import has_moved, is_there
 from smp_client.index.database import Index, refuse_links
 from smp_client.index.schema import UnusableIndex
 from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER

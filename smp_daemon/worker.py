@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from smp_client import AlreadyLed, SMPError, __version__
-from smp_client.disk.scopes import is_archived
+from smp_client.disk.place import is_archived
 from smp_client.model.deadline import interruptible
 from smp_client.model.layout import COOKIES, GLOBAL, STATUS_FILE
 from smp_client.model.times import now, render_time

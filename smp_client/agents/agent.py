@@ -14,7 +14,7 @@ from ..ask.argument import require_text, sayable
 from ..ask.engine import find, similar
 from ..ask.options import Answer, QueryOptions, Wanted
 from ..ask.priorities import View
-from ..disk.scopes import scopes
+from ..disk.place import scopes
 from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.errors import AccessDenied, CorruptionDetected, MemoryNotFound

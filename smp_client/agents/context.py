@@ -22,7 +22,7 @@ from ..ask.options import NEWEST, Answer, QueryOptions, Wanted, one_of
 from ..ask.priorities import View
 from ..ask.text import Said, likeness, said
 from ..disk import access
-from ..disk.scopes import archived_scope, session_of
+from ..disk.place import archived_scope, session_of
 from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.errors import InvalidQuery

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..disk import access
+from ..disk.place import session_of
 from ..disk.policy import Options, published
 from ..disk.scope import Scope
-from ..disk.scopes import session_of
 from ..index.fresh import Fresh, Question, Source
 from ..index.validity import is_away, project_of
 from ..model.layout import GLOBAL

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
+from ..disk.place import ARCHIVE, archived_scope, directory_of, is_archived, session_of
 from ..index import meaning
 from ..index.database import NAMED
 from ..index.mentions import TAG

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ..disk.scopes import archived_scope
+from ..disk.place import archived_scope
 from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..model.errors import InvalidQuery

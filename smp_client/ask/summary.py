@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..disk.scopes import session_of
+from ..disk.place import session_of
 from ..index.topics import Topic, topics_of
 from ..index.validity import holds
 from ..model.record import Record, type_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
 from ..disk.bundle import Bundle
-from ..disk.scopes import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of
+from ..disk.place import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of
 from ..disk.session_files import METADATA, parse_artifact
 from ..model.errors import MemoryNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_file_id, is_session_id

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from ..disk import audit, bundle, rewrite
 from ..disk.bundle import Manifest, is_inner_path, item_of
 from ..disk.locks import NO_PATIENCE
+from ..disk.place import ARCHIVE, BACKUP
 from ..disk.quarantine import quarantine_bytes
 from ..disk.scope import Scope
-from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA, artifact_file, state_file
 from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError, UnsafePath

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..disk import audit
 from ..disk.bundle import BundleKind, Manifest, manifests
-from ..disk.scopes import ARCHIVE, BACKUP
+from ..disk.place import ARCHIVE, BACKUP
 from ..model.errors import CorruptionDetected, Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome

@@ -14,7 +14,7 @@ from ..ask.argument import When
 from ..ask.engine import is_about, keys_of
 from ..ask.options import wanted
 from ..disk.bundle import Item
-from ..disk.scopes import archived_scope
+from ..disk.place import archived_scope
 from ..disk.session_files import METADATA
 from ..model.errors import CorruptionDetected, Invalid
 from ..model.layout import GLOBAL

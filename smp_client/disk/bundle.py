@@ -30,7 +30,7 @@ from ..model.errors import CorruptionDetected, SMPError
 from ..model.layout import ARCHIVED
 from ..text.mapping import render_mapping
 from ..text.values import Value
-from .scopes import ARCHIVE, BACKUP, ENDING
+from .place import ARCHIVE, BACKUP, ENDING
 from .tree import READ_CAP_BYTES, Tree
 
 BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]

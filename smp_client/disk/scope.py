@@ -13,8 +13,8 @@ from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in
 from . import journal, rewrite
 from .journal import UPKEEP as UPKEEP
 from .locks import Lock, lock, lock_all
+from .place import ARCHIVE, BACKUP
 from .policy import Options, published
-from .scopes import ARCHIVE, BACKUP
 from .tree import Tree
 from .usage import Usage
 

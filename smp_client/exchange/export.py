@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 from ..change.holdings import EVERY, KEPT, Holding, holdings, is_in_use, names
 from ..disk import bundle
-from ..disk.scopes import ARCHIVE, BACKUP
+from ..disk.place import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
 from ..disk.tree import Tree, sync
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..disk import tombstones
 from ..disk.append import append_many
+from ..disk.place import ARCHIVE
 from ..disk.rewrite import rewrite
-from ..disk.scopes import ARCHIVE
 from ..disk.session_files import METADATA, STATE_BASE_PRIORITY, new_metadata
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_new_session_id, lock_rank

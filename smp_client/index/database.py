@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..disk.scopes import session_of
+from ..disk.place import session_of
 from ..disk.tree import FILE_MODE
 from ..model.record import split_name
 from ..model.times import microseconds, time_of

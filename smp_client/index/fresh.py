@@ -18,9 +18,9 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ..disk import journal
 from ..disk.locks import NO_PATIENCE, lock
+from ..disk.place import Place
+from ..disk.place import scopes as all_scopes
 from ..disk.scope import Scope
-from ..disk.scopes import Place
-from ..disk.scopes import scopes as all_scopes
 from ..model.errors import LockTimeout, SMPError
 from ..model.layout import INDEX_FILE, JOURNAL, LEAD, LEAD_SCOPE
 from .database import Index

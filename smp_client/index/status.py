@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..disk.locks import holder
+from ..disk.place import Place
 from ..disk.policy import POLICY_FILE, published
 from ..disk.quarantine import quarantined, rejected, waiting
-from ..disk.scopes import Place
 from ..disk.session_files import METADATA
 from ..model import layout
 from ..model.errors import SMPError

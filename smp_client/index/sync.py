@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..disk import tombstones
 from ..disk.locks import NO_PATIENCE, holder, lock
-from ..disk.scopes import archived_scope, has_moved, is_there
+from ..disk.place import archived_scope, has_moved, is_there
 from ..model.errors import Invalid, LockTimeout, NotInTime, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, COOKIES, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, SCRUB
 from .database import Index

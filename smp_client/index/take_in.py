@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..disk import scopes
-from ..disk.scopes import Place
+from ..disk import place
+from ..disk.place import Place
 from ..disk.session_files import METADATA, parse_artifact
 from ..disk.tree import read_from
 from ..model.deadline import LIMIT_S, deadline
@@ -61,24 +61,24 @@ def outdated(
     """
     if asked is None:
         memory.tree.listed.clear()  # a look at everything trusts no look before it
-    known, present = index.identities(), dict.fromkeys(scopes.scopes(memory))
+    known, present = index.identities(), dict.fromkeys(place.scopes(memory))
     wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
     found: list[tuple[str, str]] = []
     with memory.tree.holding() as held:
         root = held.reach("")
         for scope in {**wanted, **present, **known}:
             seen = known.get(scope, _NO_FILES)
-            is_whole = scope in wanted or scopes.is_archived(scope)
+            is_whole = scope in wanted or place.is_archived(scope)
             names: Iterable[str] = ()
-            if scope in present and (scope == GLOBAL or scopes.is_archived(scope)):
-                names = scopes.files_of(memory, scope) if is_whole else ()
+            if scope in present and (scope == GLOBAL or place.is_archived(scope)):
+                names = place.files_of(memory, scope) if is_whole else ()
             elif scope in present:
                 names = BEARING
                 if is_whole:
-                    names = (*scopes.FILES, *scopes.files_of_folders(memory, scope))
+                    names = (*place.FILES, *place.files_of_folders(memory, scope))
             gone = seen.keys() - names
             found += [(scope, file) for file in gone if is_whole or file in BEARING]
-            top = f"{scopes.directory_of(scope)}/"
+            top = f"{place.directory_of(scope)}/"
             for file in names:
                 try:
                     # A link differs from its target, which is then opened with care.
@@ -94,7 +94,7 @@ def outdated(
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
     """Make an index that only this process sees true for a file that will have this content."""
-    if scopes.is_of(scope, file):
+    if place.is_of(scope, file):
         _attempt(index, scope, file, content, None) if content else _forget(index, scope, file)
 
 
@@ -103,12 +103,12 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
 
     An unreadable file keeps its memories. Without settling, an index could miss the next change.
     """
-    if not scopes.is_of(scope, file):
+    if not place.is_of(scope, file):
         return 0
     try:
-        if scopes.is_archived(scope) and not scopes.counts(memory, scope, file):
+        if place.is_archived(scope) and not place.counts(memory, scope, file):
             raise FileNotFoundError
-        with memory.tree.opened(f"{scopes.directory_of(scope)}/{file}") as descriptor:
+        with memory.tree.opened(f"{place.directory_of(scope)}/{file}") as descriptor:
             known, status = index.file_state(scope, file), os.fstat(descriptor)
             if known is not None and known[:4] == identity(status):
                 return 0
@@ -146,7 +146,7 @@ def ids_in(scope: str, file: str, content: bytes) -> list[str]:
     if file == METADATA:
         load_mapping(content, "session", METADATA)
         return []
-    if kind := scopes.kinds_of(scope).get(file):
+    if kind := place.kinds_of(scope).get(file):
         return [one.id for one in _entries(kind, format_of(kind).parse(content))]
     return [_entry_of_file(file, content).id]
 
@@ -170,7 +170,7 @@ def _take_in(
         index.note_file(scope, file, state._replace(indent=known.indent, bad=known.bad))
         return 0
     entries: Iterable[Entry] = ()
-    if kind := scopes.kinds_of(scope).get(file):
+    if kind := place.kinds_of(scope).get(file):
         form, tail = format_of(kind), _parse_grown(kind, content, known)
         if known and tail is not None:
             index.add(scope, file, _entries(kind, tail))
@@ -187,7 +187,7 @@ def _take_in(
         context = metadata.get("context")
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
         index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
-    elif scopes.is_archived(scope):
+    elif place.is_archived(scope):
         entries = _packed(index, scope, file, content)
     else:
         entries = [_entry_of_file(file, content)]
@@ -242,7 +242,7 @@ def _entry_of_file(file: str, content: bytes) -> Entry:
     """Return an agent's state or an artifact: one memory that is the whole file."""
     folder, _, name = file.rpartition("/")
     memory_id = os.path.splitext(name)[0]
-    if folder == scopes.STATES:
+    if folder == place.STATES:
         fields: Mapping[str, Value] = load_mapping(content, "agent_state", file)
         kind, text, actor = "agent_state", _words(fields), memory_id
     else:
@@ -260,8 +260,8 @@ def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Ent
     """
     from ..disk.bundle import unpacked  # late: most questions unpack nothing
 
-    packed = unpacked(f"{scopes.directory_of(scope)}/{file}", content)
-    if file == scopes.ARCHIVE:
+    packed = unpacked(f"{place.directory_of(scope)}/{file}", content)
+    if file == place.ARCHIVE:
         facts = {"archived_at": packed.manifest.at, **packed.manifest.facts}
         stamp = facts.get("last_activity") or facts["archived_at"]
         value, data, digest = stored({**facts, "id": SUMMARY, "timestamp": stamp})
@@ -272,9 +272,9 @@ def _packed(index: Index, scope: str, file: str, content: bytes) -> Iterator[Ent
     at = 0
     for name, member in packed.members.items():
         path = name.partition("/")[2]
-        if scopes.is_of("", path) and path != METADATA:
+        if place.is_of("", path) and path != METADATA:
             with suppress(NewerFormat, CorruptionDetected):
-                if kind := scopes.kinds_of("").get(path):
+                if kind := place.kinds_of("").get(path):
                     # Evicted memories are spans of records, without the head of their file.
                     spans, form = member.lstrip(b" "), format_of(kind)
                     is_tail = kind is not TURN and spans.startswith(b"- ")
@@ -346,7 +346,7 @@ def _words(value: Mapping[str, Value], but: str = "") -> str:
 
 def _forget(index: Index, scope: str, file: str) -> None:
     index.forget_file(scope, file)
-    if file in (METADATA, scopes.ARCHIVE):
+    if file in (METADATA, place.ARCHIVE):
         index.forget_metadata(scope)
 
 

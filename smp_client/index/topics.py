@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..disk.scopes import is_archived, session_of
+from ..disk.place import is_archived, session_of
 from ..model.errors import UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, TEMPORARY, YAML_INDEXES
 from ..model.record import SESSION_KINDS, TURN, name_of, type_of

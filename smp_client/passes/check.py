@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
+from ..disk.place import Place, directory_of, files_of, is_archived, scopes
 from ..disk.quarantine import INBOX, REJECTED, quarantined, rejected, waiting, why_rejected
-from ..disk.scopes import Place, directory_of, files_of, is_archived, scopes
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import is_left_alone
 from ..index.status import SILENT_AFTER_S

@@ -27,7 +27,7 @@ from ..change.change import Change, Request, apply, replanned
 from ..change.holdings import in_file
 from ..disk import access
 from ..disk.bundle import Manifest
-from ..disk.scopes import ENDING, EVICTED, archived_scope
+from ..disk.place import ENDING, EVICTED, archived_scope
 from ..disk.session_files import METADATA
 from ..disk.usage import Size
 from ..model.errors import Invalid, SMPError

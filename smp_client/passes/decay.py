@@ -20,7 +20,7 @@ from ..ask.priorities import source
 from ..change.change import Change, Request, apply, replanned
 from ..disk import access
 from ..disk.access import Access
-from ..disk.scopes import STATES
+from ..disk.place import STATES
 from ..disk.session_files import METADATA
 from ..index.database import NAMED
 from ..model.errors import SMPError

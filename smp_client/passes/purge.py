@@ -27,8 +27,8 @@ from ..change.restore import delete, removal, sessions_with
 from ..change.select import agent_of, several, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
+from ..disk.place import BACKUP
 from ..disk.quarantine import is_of_file
-from ..disk.scopes import BACKUP
 from ..disk.session_files import METADATA, state_file
 from ..index.sync import ask_for_scrub, scrub_index
 from ..model import layout
@@ -171,7 +171,9 @@ def planned(
     ledger = load_ledger(memory).seen(running_s(), keys)
     if not dry_run:
         try:
-            memory.tree.replace(LEDGER, json.dumps(asdict(ledger), indent=1).encode(), durable=False)
+            memory.tree.replace(
+                LEDGER, json.dumps(asdict(ledger), indent=1).encode(), durable=False
+            )
         except OSError as error:
             raise StorageFailed(f"{LEDGER} could not be written: {error}.") from error
     return plan(doomed, ledger, now, force=force)

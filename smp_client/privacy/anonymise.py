@@ -21,7 +21,7 @@ from ..change.holdings import names as every_session
 from ..change.restore import deleted, manifest_of, new_batch
 from ..change.select import agent_of, require_known, several
 from ..disk import audit, bundle
-from ..disk.scopes import ARCHIVE, STATES
+from ..disk.place import ARCHIVE, STATES
 from ..disk.session_files import METADATA
 from ..model.errors import Invalid, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..change.change import Change, Request, apply
 from ..change.holdings import Holding, in_file
 from ..disk import audit
-from ..disk.scopes import ARTIFACTS, is_archived
+from ..disk.place import ARTIFACTS, is_archived
 from ..disk.session_files import parse_artifact
 from ..index.sync import ask_for_scrub, scrub_index
 from ..model.errors import Conflict, CorruptionDetected

@@ -172,7 +172,7 @@ def init(call: Call) -> None:
 @command("", "--deep  Compare disk and index file by file.")
 def status(call: Call) -> None:
     """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown)."""
-    from smp_client.disk.scopes import Place
+    from smp_client.disk.place import Place
     from smp_client.index.status import read_status
 
     found = read_status(Place(call.root), deep=call.deep)
@@ -261,7 +261,7 @@ def doctor(call: Call) -> None:
 
 def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     """Yield each problem, with the next step in its sentence, and the area that it is in."""
-    from smp_client.disk.scopes import Place
+    from smp_client.disk.place import Place
     from smp_client.index.status import read_status
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import sentence
@@ -292,7 +292,7 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
 
 def _mended(call: Call) -> list[str]:
     """Mend what is safe, and return a sentence for each step."""
-    from smp_client.disk.scopes import Place
+    from smp_client.disk.place import Place
     from smp_client.index.status import read_status
     from smp_client.index.sync import bring_up_to_date
     from smp_client.passes.tidy import tidy

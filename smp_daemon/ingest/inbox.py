@@ -27,8 +27,8 @@ from smp_client import (
 from smp_client.change.ids import give_ids
 from smp_client.disk import journal
 from smp_client.disk.locks import NO_PATIENCE
+from smp_client.disk.place import directory_of, kinds_of
 from smp_client.disk.quarantine import INBOX, NOTE, REJECTED, note_of, waiting
-from smp_client.disk.scopes import directory_of, kinds_of
 from smp_client.disk.tree import is_left_alone, read_from
 from smp_client.model.deadline import deadline
 from smp_client.model.layout import GLOBAL

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from smp_client import Memory
-from smp_client.disk.scopes import archived_scope, files_of, is_archived, is_indexed, scopes
+from smp_client.disk.place import archived_scope, files_of, is_archived, is_indexed, scopes
 from smp_client.index.database import Index
 from smp_client.index.take_in import outdated, refresh
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from smp_client import SMPError
-from smp_client.disk.scopes import directory_of, is_archived
+from smp_client.disk.place import directory_of, is_archived
 from smp_client.index.status import ADVICE, Leak, known_leaks
 from smp_client.privacy import leaks
 from smp_client.redaction.redact import Redaction, harmless

@@ -21,7 +21,7 @@ from smp_client import (
     SessionNotFound,
     SessionPutAway,
 )
-from smp_client.disk.scopes import scopes
+from smp_client.disk.place import scopes
 from smp_client.index.sync import bring_up_to_date
 from smp_client.model.layout import INDEX_FILE
 from smp_client.passes.check import check

@@ -15,20 +15,16 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from ..model import layout
 from ..model.errors import SessionNotFound, UnsafePath
 from ..model.layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
     GLOBAL,
-    MARKER,
     METADATA,
     check_session_id,
-    find_root,
-    is_file_id,
     is_session_id,
-    is_tree,
-    sessions_of,
 )
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
 from .tree import Tree, version_of
@@ -46,20 +42,20 @@ class Place:
     """A root; with none given, the nearest one (see `find_root`). Making it touches no file."""
 
     def __init__(self, root: str | Path | None = None) -> None:
-        self.root = Path(root).expanduser().absolute() if root is not None else find_root()
+        self.root = Path(root).expanduser().absolute() if root is not None else layout.find_root()
         self.tree = Tree(self.root)
         self._marked: list[int] | None = None  # the marker that was looked into
 
     def require(self) -> None:
         """Raise where there is no tree: a mistyped name must not make one."""
-        if not is_tree(self.root):
-            below = sessions_of(self.root)
-            raise self._no_memory(below if below and is_tree(below) else None)
+        if not layout.is_tree(self.root):
+            below = layout.sessions_of(self.root)
+            raise self._no_memory(below if below and layout.is_tree(below) else None)
         self.require_known_version()
 
     def require_room(self) -> None:
         """Raise in a project, whose sessions have a place of their own below it."""
-        if not is_tree(self.root) and (below := sessions_of(self.root)):
+        if not layout.is_tree(self.root) and (below := layout.sessions_of(self.root)):
             raise self._no_memory(below)
 
     def _no_memory(self, below: Path | None) -> SessionNotFound:
@@ -71,25 +67,24 @@ class Place:
         """Raise NewerFormat where the whole tree is of a later version."""
         marked, said = None, None
         with suppress(OSError, UnsafePath, ValueError, RecursionError):  # which states no version
-            marked = version_of(os.lstat(f"{os.fspath(self.root)}/{MARKER}"))
+            marked = version_of(os.lstat(f"{os.fspath(self.root)}/{layout.MARKER}"))
             if marked == self._marked:
                 return
-            said = json.loads(self.tree.read(MARKER))
+            said = json.loads(self.tree.read(layout.MARKER))
         from ..text.version import require_known, stated  # late: it takes long to load
 
         version = stated(said.get("version")) if isinstance(said, dict) else 1
-        require_known(version, f"{self.root}/{MARKER}")
+        require_known(version, f"{self.root}/{layout.MARKER}")
         self._marked = marked
 
 
 def scopes(memory: Place) -> list[str]:
     """Return every scope of a root: `global`, then the sessions, then the archived sessions."""
     active = memory.tree.entries_known(ACTIVE)
-    sessions = [
-        name for name, is_directory in active.items() if is_directory and is_session_id(name)
-    ]
+    sessions = (name for name, is_directory in active.items() if is_directory)
     packed = (archived_scope(name) for name in _list(memory, ARCHIVED) if is_session_id(name))
-    return [GLOBAL, *sessions, *(scope for scope in packed if files_of(memory, scope))]
+    known = (scope for scope in packed if files_of(memory, scope))
+    return [GLOBAL, *filter(is_session_id, sessions), *known]
 
 
 def has_evicted(tree: Tree, session_id: str) -> bool:
@@ -175,7 +170,7 @@ def is_of(scope: str, file: str) -> bool:
     if not folder:
         return file in kinds_of(scope) or (file == METADATA and scope != GLOBAL)
     stem, ending = os.path.splitext(name)
-    return scope != GLOBAL and _FOLDERS.get(folder) == ending and is_file_id(stem)
+    return scope != GLOBAL and _FOLDERS.get(folder) == ending and layout.is_file_id(stem)
 
 
 def is_indexed(file: str) -> bool:
