@@ -133,7 +133,7 @@ def keep_odd(scope: Scope, file: str, content: bytes) -> None:
         return
     # A copy: nothing is lost where redaction is off, and a secret that must go has no second home.
     redaction = scope.redaction._replace(enabled=True)
-    text, _ = redaction.redacted_text(content.decode("utf-8", "surrogateescape"))
+    text, _ = redaction.redacted_value(content.decode("utf-8", "surrogateescape"))
     with suppress(BadYaml):
         for secret in redaction.secrets_by_key(load(decode(content))):
             text = text.replace(secret.strip(), WORD)

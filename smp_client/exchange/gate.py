@@ -201,7 +201,7 @@ class Exchange:
             return SMP, read_export(io.BytesIO(source.read()), name)
         memory = self.memory
         redaction = memory._scope(GLOBAL).redaction if memory.root.is_dir() else OFF
-        placer = Placer(self._known_turns, lambda text: redaction.redacted_text(text)[0], notes)
+        placer = Placer(self._known_turns, lambda text: redaction.redacted_value(text)[0], notes)
         parts = [part for one in source for part in one.parts]
         names = ", ".join(one.layout for one in source)
         return names, (read for part in parts for read in part(placer))

@@ -32,37 +32,27 @@ class Rule(NamedTuple):
         return self._replace(rate=math.log(2) * HOURS_PER_DAY / hours)
 
 
-def _rules() -> dict[str, Rule]:
-    turn = Rule(1.0, 0.05, 0.01, 0.1)
-    decision = Rule(0.95, 0.03, 0.02, 0.4)
-    finding = Rule(0.90, 0.04, 0.015, 0.3)
-    preference = Rule(0.85, 0.02, 0.03, 0.1)
-    state = Rule(0.80, 0.06, 0.01, 0.1)
-    learning = state._replace(rate=0.02)
-    return {
-        "conversation_turn": turn,
-        "decision": decision,
-        "decision.unresolved": decision._replace(floor=0.7),
-        "decision.high_impact": decision._replace(floor=0.9),
-        "finding": finding,
-        "finding.critical": finding._replace(floor=0.8),
-        "finding.resolved": finding._replace(rate=1.5 * finding.rate),
-        "preference": preference,
-        "preference.explicit": preference._replace(floor=0.6),
-        "preference.inferred": preference._replace(floor=0.3),
-        "agent_state": state,
-        "learning": learning,
-        "pattern": learning._replace(floor=0.3),
-        "artifact": learning._replace(rate=0.03),
-        # All that is in sight of a session that was archived.
-        "summary": Rule(0.80, 0.02, 0.01, 0.3),
-        # It matters as much as the memories that it relates, which have priorities of their own.
-        "relationship": Rule(1.0, 0.0, 0.0, 1.0),
-        PINNED: Rule(1.0, 0.0, 0.0, 1.0),
-    }
-
-
-_DEFAULTS = _rules()
+_DEFAULTS = {
+    "conversation_turn": Rule(1.0, 0.05, 0.01, 0.1),
+    "decision": Rule(0.95, 0.03, 0.02, 0.4),
+    "decision.unresolved": Rule(0.95, 0.03, 0.02, 0.7),
+    "decision.high_impact": Rule(0.95, 0.03, 0.02, 0.9),
+    "finding": Rule(0.90, 0.04, 0.015, 0.3),
+    "finding.critical": Rule(0.90, 0.04, 0.015, 0.8),
+    "finding.resolved": Rule(0.90, 0.06, 0.015, 0.3),
+    "preference": Rule(0.85, 0.02, 0.03, 0.1),
+    "preference.explicit": Rule(0.85, 0.02, 0.03, 0.6),
+    "preference.inferred": Rule(0.85, 0.02, 0.03, 0.3),
+    "agent_state": Rule(0.80, 0.06, 0.01, 0.1),
+    "learning": Rule(0.80, 0.02, 0.01, 0.1),
+    "pattern": Rule(0.80, 0.02, 0.01, 0.3),
+    "artifact": Rule(0.80, 0.03, 0.01, 0.1),
+    # All that is in sight of a session that was archived.
+    "summary": Rule(0.80, 0.02, 0.01, 0.3),
+    # It matters as much as the memories that it relates, which have priorities of their own.
+    "relationship": Rule(1.0, 0.0, 0.0, 1.0),
+    PINNED: Rule(1.0, 0.0, 0.0, 1.0),
+}
 
 
 class Policy(NamedTuple):

@@ -39,41 +39,32 @@ def tidy(memory: Memory) -> Outcome:
         try:
             before = {*journal.pending(scope)}
             journal.recover(scope, wait=False)
-            done = ["finished a transaction" for _ in before - {*journal.pending(scope)}]
-            files = fold_retired(scope) if name in active else []
-            done += [f"looked after old versions of {file}" for file in files]
-            outcome.actions += [Action(name, "tidied", (name,), reason) for reason in done]
+            for _ in before - {*journal.pending(scope)}:
+                outcome.actions.append(Action(name, "tidied", (name,), "finished a transaction"))
+            if name in active:
+                fold_retired(scope)
         except Exception as error:  # nobody thought of this
             outcome.problems.append(f"{name} was left as it was: {error}")
     try:
         outcome.problems += sweep(memory)
-        for name in remove_abandoned(memory):
-            reason = f"removed the abandoned temporary {name}"
-            outcome.actions.append(Action("", "tidied", (), reason))
+        remove_abandoned(memory)
         outcome.problems += scrub_index(memory)  # where a purge could not
     except Exception as error:
         outcome.problems.append(f"{tree.root} was left as it was: {error}")
     return outcome
 
 
-def fold_retired(scope: Scope) -> list[str]:
-    """Fold late writes into files, and return those in which that changed something."""
-    done: list[str] = []
-    for file in sorted({rewrite.file_of_slot(name) for name in _versions(scope)}):
+def fold_retired(scope: Scope) -> None:
+    """Fold late writes into files. A holder of a file's lock does this itself."""
+    old = [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
+    for file in sorted(map(rewrite.file_of_slot, old)):
         held = lock_all(scope.tree, scope.name, [file], NO_PATIENCE, "folding in late writes")
         with suppress(LockTimeout), held:
-            before = _versions(scope)  # a holder of the lock folds them in itself
             rewrite.fold_retired(scope, file)
-            done += [file] if _versions(scope) != before else []
-    return done
 
 
-def _versions(scope: Scope) -> list[str]:
-    return [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
-
-
-def remove_abandoned(memory: Memory) -> list[str]:
-    """Remove temporaries that nobody makes any more and that no intent names. Return them."""
+def remove_abandoned(memory: Memory) -> None:
+    """Remove temporaries that nobody makes any more and that no intent names."""
     tree, old = memory.tree, dict[str, bool]()  # by path: whether it is a directory
     for name in tree.list(TEMPORARY):
         path = f"{TEMPORARY}/{name}"
@@ -81,7 +72,5 @@ def remove_abandoned(memory: Memory) -> list[str]:
             status = tree.stat(path)
             if time.time() - status.st_mtime > ABANDONED_S:
                 old[path] = stat.S_ISDIR(status.st_mode)
-    gone = sorted(old.keys() - journal.asides(tree)) if old else []
-    for path in gone:
+    for path in sorted(old.keys() - journal.asides(tree)) if old else []:
         (tree.remove_directory if old[path] else tree.unlink)(path)
-    return [path.rpartition("/")[2] for path in gone]

@@ -122,7 +122,7 @@ def _redacted(one: Holding) -> tuple[bytes | dict[str, Value], Counter[str]]:
         raise CorruptionDetected(f"{one.file} is not UTF-8, so it was left alone.")
 
     def text_of(text: str) -> str:
-        text, found = Redaction().redacted_text(text)
+        text, found = Redaction().redacted_value(text)
         kinds.update(found)
         return text
 

@@ -66,12 +66,11 @@ class Redaction(_Redaction):
             raise Invalid(problems)
         return self
 
-    def redacted_text(self, text: str) -> tuple[str, Counter[str]]:
-        """Return the text with placeholders, and how many of each kind they are."""
-        return self.redacted_value(text)
-
     def redacted_value(self, value: T) -> tuple[T, Counter[str]]:
-        """Redact all texts in mappings and lists. A clean value is returned itself."""
+        """Redact a text, or all texts in mappings and lists, and count the kinds.
+
+        A clean value is returned itself.
+        """
         kinds: Counter[str] = Counter()
         if self.is_clean((value,)):
             return value, kinds
@@ -111,7 +110,7 @@ class Redaction(_Redaction):
 
     def require_clean_name(self, what: str, name: object) -> None:
         """Raise Invalid where a name is a secret: a name cannot be redacted."""
-        if isinstance(name, str) and (kinds := self.redacted_text(name)[1]):
+        if isinstance(name, str) and (kinds := self.redacted_value(name)[1]):
             problem = f"looks like a secret ({listed_kinds(kinds)}), and cannot be redacted"
             raise Invalid([f"the name of {what} {problem}"])
 
@@ -218,7 +217,7 @@ def with_counts(
 
 def harmless(text: str) -> str:
     """Return the text as it may stand in a message or a note, whatever is configured."""
-    return Redaction().redacted_text(text)[0]
+    return Redaction().redacted_value(text)[0]
 
 
 errors.conceal = harmless

@@ -120,7 +120,7 @@ def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dic
     for actor, messages, active, active_by_now in rows:
         last = max(last, active_by_now or "")
         # Redacted as in the file: else it would differ, and be written, again and again.
-        actor, _ = session.scope.redaction.redacted_text(actor)
+        actor, _ = session.scope.redaction.redacted_value(actor)
         if actor not in people:
             entry = entries.setdefault(actor, {"agent_id": actor})
             entry.update({"message_count": int(messages), "last_active": active})

@@ -92,9 +92,8 @@ def days_ago(days: float) -> Callable[[], datetime]:
 
 
 def actions(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return each session and what is done to it; looking after old versions is left out."""
-    named = ((action["session"], action["type"]) for action in found["actions"])
-    return list(dict.fromkeys(name for name in named if name[1] not in ("fold_versions", "tidied")))
+    """Return each session and what is done to it."""
+    return list(dict.fromkeys((action["session"], action["type"]) for action in found["actions"]))
 
 
 def content(root: Path) -> dict[str, bytes]:

@@ -149,7 +149,7 @@ redaction: {personal: [email], patterns: {badge: "B-##"}}
     assert options.redaction is not None
     assert (options.policy.rules["finding"].floor, options.policy.age_rate) == (0.5, 0)
     assert round(options.policy.rules["finding"].rate, 3) == 0.693
-    found = options.redaction.redacted_text("a@example.com has B-17")[0]
+    found = options.redaction.redacted_value("a@example.com has B-17")[0]
     assert found == "[redacted: email] has [redacted: badge]"
 
 

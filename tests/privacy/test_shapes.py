@@ -104,8 +104,8 @@ def test_what_is_found_is_in_the_text_in_order_and_never_overlaps(text: str) -> 
 @given(MIXTURES)
 def test_redacting_once_is_enough(text: str) -> None:
     """A placeholder is not taken for a secret, alone or with the text around it."""
-    once, _ = Redaction().redacted_text(text)
-    assert Redaction().redacted_text(once) == (once, {})
+    once, _ = Redaction().redacted_value(text)
+    assert Redaction().redacted_value(once) == (once, {})
 
 
 HOSTILE = [
@@ -132,7 +132,7 @@ def test_a_long_secret_goes_as_a_whole() -> None:
     """It is judged by its beginning, and nothing of its end stays."""
     secret = "aB3" * 1000
     for text in (f"token={secret}", f"--token {secret}", f"password: {secret} and more"):
-        assert secret[-40:] not in Redaction().redacted_text(text)[0]
+        assert secret[-40:] not in Redaction().redacted_value(text)[0]
 
 
 # Names, and the placeholder that each gets.
