@@ -234,11 +234,11 @@ class Memory(Place):
         no project, that session's project is meant.
         """
         from .agents.agent import AgentMemory
-        from .agents.context import Request, context_of
+        from .agents.context import Request, Rights, context_of
 
         if session is None:
             request = Request(project, agent, task, topic, None, max_tokens)
-            return context_of(self._asker(), request)
+            return context_of(self._asker(), request, Rights())
         reader = AgentMemory(self.session(session), agent)
         return reader.context(topic, max_tokens, task, project=project)
 

@@ -47,9 +47,6 @@ class AgentMemory:
         self.name = "" if name is None else check_file_id("agent", name)
         self.requirements = requirements
 
-    def __repr__(self) -> str:
-        return f"AgentMemory({self.session.id!r}, {self.name!r})"
-
     # Reading.
 
     def conversation(self, turns: int = _TURNS) -> list[Record]:

@@ -86,9 +86,6 @@ class Rights:
     may_read: Callable[[str], bool] = bool  # of a kind such as `decisions`
 
 
-_EVERYTHING = Rights()
-
-
 class Context(str):
     """The page as a text, with the ids of memories on it and of those without room."""
 
@@ -96,7 +93,7 @@ class Context(str):
     left_out: tuple[str, ...] = ()
 
 
-def context_of(asker: Asker, request: Request, rights: Rights = _EVERYTHING) -> Context:
+def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
     """Return the context that a request asks for, of the sessions that the asker knows."""
     request = request.checked()
     found: list[Context] = []

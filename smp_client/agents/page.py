@@ -75,7 +75,7 @@ def pack(head: Sequence[str], sections: Sequence[Section], budget: int) -> Page:
     that is left goes to the sections in their order.
     """
     filled = [section for section in sections if section.items]
-    title = _head(head, budget // _HEAD_SHARE)
+    title = "\n".join(head)[: budget // _HEAD_SHARE].rstrip() + "\n"
     taken: list[list[str]] = [[] for _ in filled]
     used = len(title)
     share = (budget - used) // max(len(filled), 1)
@@ -100,16 +100,6 @@ def pack(head: Sequence[str], sections: Sequence[Section], budget: int) -> Page:
             lines = chosen[::-1] if section.in_time else chosen
             page.text += "\n".join(["", _heading(section, len(chosen)), *lines, ""])
     return page
-
-
-def _head(lines: Sequence[str], limit: int) -> str:
-    """Return as many lines as fit; a first line that is too long is cut."""
-    kept = ""
-    for line in lines:
-        if len(kept) + len(line) + 1 > limit:
-            return kept or f"{line[: limit - 2]}…\n"
-        kept += line + "\n"
-    return kept
 
 
 def _heading(section: Section, shown: int) -> str:

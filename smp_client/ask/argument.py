@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import islice
 from typing import Any
 
 from ..model.errors import InvalidQuery
@@ -19,7 +17,6 @@ _UNITS = {
     "day": timedelta(days=1), "week": timedelta(weeks=1), "month": timedelta(days=30),
     "year": timedelta(days=365),
 }  # fmt: skip
-_SHORT = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 _RELATIVE = re.compile(r"(?:(?:the )?(?:last|past) )?(?:(\d{1,6}) ?)?([a-z]+?)s?(?: ago)?")
 EXAMPLES = (
     'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "today"'
@@ -51,11 +48,9 @@ def require_text(what: str, value: Any) -> str:
 
 def listed(name: str, values: Any, problems: list[str]) -> list[str]:
     """Return the texts of an option, one or a list of them; note a problem where it has others."""
-    several = () if values is None else [values] if isinstance(values, str) else values
-    if isinstance(several, (Mapping, bytes)) or not isinstance(several, Iterable):
-        several = [values]
-    given = list(islice(several, _NAMES_CAP + 1))
-    if len(given) <= _NAMES_CAP and all(isinstance(value, str) for value in given):
+    given = () if values is None else [values] if isinstance(values, str) else values
+    is_list = isinstance(given, (list, tuple, set, frozenset)) and len(given) <= _NAMES_CAP
+    if is_list and all(isinstance(value, str) for value in given):
         return [sayable(value) for value in given]
     right = f"a text, or a list of at most {_NAMES_CAP} texts"
     problems.append(f"{name} must be {right}, not {shown(values)}")
@@ -76,7 +71,7 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
     if text in ("today", "yesterday"):
         return _day((now - timedelta(days=text == "yesterday")).date(), end=end)
     said = _RELATIVE.fullmatch(text)
-    unit = _UNITS.get(_SHORT.get(said[2], said[2])) if said else None
+    unit = _UNITS.get(said[2]) if said else None
     if said and unit and (said[1] or " " in text):
         return now - int(said[1] or 1) * unit
     try:

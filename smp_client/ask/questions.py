@@ -7,13 +7,12 @@ a program that only writes needs neither.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from ..model.errors import InvalidQuery, MemoryNotFound
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Record, check_memory_id
+from ..model.record import Record, check_memory_id
 from ..model.times import microseconds
 from .argument import When, moment, require_text, shown
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from .summary import Summary
 
 _DEFAULT_LIMIT = 20
-# A text that can only be meant as the id of a memory.
-_ID = re.compile("|".join(rf"{kind.prefix}-\d+" for kind in (*SESSION_KINDS, *GLOBAL_KINDS)))
 
 
 class Asked(Protocol):
@@ -88,8 +85,7 @@ def similar(asked: Asked, memory_or_text: str, **options: Unpack[QueryOptions]) 
     limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
 
     def question(view: View, want: Wanted) -> Answer:
-        is_id = _ID.fullmatch(memory_or_text)
-        itself = existing(view, memory_or_text) if is_id else named(view, memory_or_text)
+        itself = named(view, memory_or_text)
         return similar(view, want, itself.text if itself else memory_or_text, itself)
 
     return asked._asker().answer(question, limited)

@@ -120,14 +120,12 @@ def _filters(
         _require(name in _OPERATORS, f"{place}.operator must be one of {known}, not {shown(name)}")
         value: Any = entry.get("value", True if name == "exists" else None)
         is_list, place = isinstance(value, (list, tuple, set, frozenset)), f"{place}.value"
-        _require(name in ("in", "not") or not is_list, f"{place} must be one value, not a list")
         is_right = name != "in" or (is_list and len(value) <= _ENTRY_CAP)
         _require(is_right, f"{place} must be a list of at most {_ENTRY_CAP} values")
-        if name == "exists":
-            _require(isinstance(value, bool), f"{place} must be true or false, not {shown(value)}")
-            tests.append((field, _test(field, name, [value])))
-            continue
-        given = [_plain(place, field, one, now) for one in (value if is_list else [value])]
+        is_right = name != "exists" or isinstance(value, bool)
+        _require(is_right, f"{place} must be true or false, not {shown(value)}")
+        several = value if is_list and name in ("in", "not") else [value]
+        given = several if name == "exists" else [_plain(place, field, v, now) for v in several]
         is_among = name in ("equals", "in")
         if is_among and field == "type":
             want = want.also(one_of("m.type", [name_of(type) for type in given]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smp_client import Invalid, MemoryNotFound, Record, Session
+from smp_client import Invalid, Record, Session
 from smp_client.ask.text import likeness
 from smp_client.ask.text import said as said_in
 from smp_client.model.record import FINDING, GLOBAL_KINDS, SESSION_KINDS
@@ -112,10 +112,7 @@ def _near(desk: Desk, session: Session, given: Given) -> list[str]:
     about: Any = session.metadata().get("context")
     options: Any = {"types": [given["kind"]], "project": about.get("project_name")}
     own = said_in(given["text"])
-    try:
-        found = [one for one in desk.memory.similar(given["text"], **options) if one.holds]
-    except MemoryNotFound:  # the text has the form of an id
-        return []
+    found = [one for one in desk.memory.similar(given["text"], **options) if one.holds]
     shares = {name(one): likeness(said_in(one.text), own) for one in found}
     near = sorted(shares, key=lambda one: shares[one], reverse=True)
     return [one for one in near if shares[one] >= _ALIKE][:3]
