@@ -19,7 +19,7 @@ QUERIES = {
     " (SELECT COUNT(*) FROM memories m WHERE m.scope = s.scope)",
     "places": "SELECT m.scope, m.file, m.start, s.scope, p.place FROM places p"
     " JOIN memories m ON m.key = p.memory JOIN scopes s ON s.number = p.scope ORDER BY 1, 2, 3",
-    "past": OF_MEMORY.format("1 FROM past", "1, 2, 3"),
+    "past": OF_MEMORY.format("latest FROM past", "1, 2, 3"),
     "sessions": "SELECT scope, status, project, metadata FROM sessions ORDER BY scope",
 }
 

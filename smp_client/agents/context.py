@@ -194,7 +194,7 @@ class _Choice:
             asked += f" ORDER BY {order} DESC LIMIT ?"
             rows = self._view.index.connection.execute(asked, (*given, 2 * self._limit))
             keys += [key for (key,) in rows]
-        return of_keys(keys, self._want)._replace(limit=self._limit)
+        return of_keys(keys)._replace(order=None, limit=self._limit)
 
     def name(self, record: Record) -> str:
         """Return the id by which the memory is looked up, with its session if that is another."""

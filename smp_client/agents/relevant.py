@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ask.argument import sayable, shown
-from ..ask.engine import find, is_about, where
+from ..ask.engine import about, find, of_keys, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..index.mentions import TOPIC
@@ -65,15 +65,16 @@ def bearing(view: View, topic: str) -> Sql:
     """Return the condition that a memory is about a topic or a wider one, or mentions it."""
     levels = sayable(topic).lower().split(".")
     above = [".".join(levels[:count]) for count in range(1, len(levels))]
-    about, scopes = is_about(view, topic), view.within("scope")
+    scopes = view.within("scope")
     parts = [
-        Sql(f"SELECT m.key FROM memories m WHERE {about.text}", about.parameters),
+        about(view, topic),
         Sql(_WIDER.format(scopes.text), (*scopes.parameters, json.dumps([*above, EVERY]))),
     ]
     if words := project_of(topic):
         parts.append(Sql(_MENTIONING, (f'{{text more}} : "{words}"',)))
-    either = Sql.joined(" UNION ALL ", parts)
-    return Sql(f"m.key IN ({either.text})", either.parameters)
+    # Asked once here, and not again by each question that has this condition.
+    rows = view.index.connection.execute(*Sql.joined(" UNION ", parts))
+    return of_keys([key for (key,) in rows]).conditions[0]
 
 
 def relevant(

@@ -1,7 +1,8 @@
 """One engine for every question: the memories that answer it, in their order, with their scores.
 
-A question first finds the keys of the memories that answer it, and then reads just those. Priority
-and rank depend on columns alone; the formulas are those of model/priority.py and model/ranking.py.
+A question with a limit first finds the keys of the memories that answer it, and then reads just
+those. Priority and rank depend on columns alone; the formulas are those of model/priority.py and
+model/ranking.py.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..disk.place import ARCHIVE, archived_scope, directory_of, is_archived, session_of
@@ -30,21 +32,15 @@ _LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and 
 _NAMED_CAP = 8  # ids in one question
 _LIKENESS_WORDS = 24
 _WORD = re.compile(r"[^\W_]+")
-_decode = json.JSONDecoder().raw_decode
-_READ = """
-SELECT m.key, m.id, m.type, m.scope, m.file, m.data, m.text,
-    m.key IN (SELECT memory FROM past)
-FROM memories m WHERE m.key IN (SELECT value FROM json_each(?))
-"""
+_READ = "m.key, m.id, m.type, m.scope, m.file, m.data, m.text, m.key IN (SELECT memory FROM past)"
 
 
-class Ranked(NamedTuple):
-    """A memory that answers, before it is read."""
+class Match(NamedTuple):
+    """A memory that matches a text, before it is read."""
 
     key: int
-    priority: float
-    score: float | None = None
-    explanation: dict[str, float] | None = None
+    score: float
+    explanation: dict[str, float] | None
 
 
 def find(view: View, want: Wanted, text: str = "") -> Answer:
@@ -55,14 +51,14 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if question.test is not None:
         want = want.also(question.test)
     if not question.terms:
-        return read(view, ranked(view, want))
+        return Answer(list(records(view, want).values()))
     # From the beginning, so that every page is one of the same whole.
     whole = want._replace(offset=0, limit=want.end)
-    found: list[Ranked] = []
+    found: list[Match] = []
     if names := IDENTIFIER.findall(text)[:_NAMED_CAP]:  # the memories with these ids come first
         forms = [form for name in names for form in (name, name.upper(), name.lower())]
-        by_id = ranked(view, whole.also(one_of("m.id", forms)))
-        found = [item._replace(score=1.0) for item in by_id]
+        by_id = records(view, whole.also(one_of("m.id", forms)))
+        found = [Match(key, 1.0, one.explanation) for key, one in by_id.items()]
     named = {item.key for item in found}
     is_plain = question.test is None
     terms = known(view, question.terms, text if is_plain else "")
@@ -70,7 +66,7 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if is_plain and len(text.split()) > _LOOKED_UP and meaning.is_installed():
         terms = terms._replace(near=meaning.near(view.index, view.scopes, text, _CANDIDATES))
     found += [item for item in _matching(view, whole, terms, around) if item.key not in named]
-    answer = read(view, found[want.offset : want.end])
+    answer = _read(view, found[want.offset : want.end])
     answer.note = terms.note
     answer.by = "words and meaning" if terms.near else "words"
     return answer
@@ -84,7 +80,7 @@ def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -
         own = (scope_of(itself), itself.id)
         want = want.also(Sql("NOT (m.scope = ? AND m.id = ?)", own))
     terms = [Term(word, quoted(word)) for word in telling]
-    return read(view, _matching(view, want, known(view, terms), around=False))
+    return _read(view, _matching(view, want, known(view, terms), around=False))
 
 
 def scope_of(record: Record) -> str:
@@ -94,11 +90,17 @@ def scope_of(record: Record) -> str:
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """Return the memories of a topic or one below it, and turns that say it or refer to such."""
-    return read(view, ranked(view, want._replace(has_keys=True).also(is_about(view, topic))))
+    return find(view, want._replace(has_keys=True).also(is_about(view, topic)))
 
 
 def is_about(view: View, topic: str) -> Sql:
     """Return the condition that a memory is about a topic."""
+    found = about(view, topic)
+    return Sql(f"m.key IN ({found.text})", found.parameters)
+
+
+def about(view: View, topic: str) -> Sql:
+    """Return a query for the keys of the memories that are about a topic."""
     scopes = view.within("scope")
     found = f"SELECT memory FROM topics WHERE {scopes.text} AND topic = ?"
     given = (*scopes.parameters, sayable(topic).lower())
@@ -108,7 +110,7 @@ def is_about(view: View, topic: str) -> Sql:
             f" WHERE words MATCH ? AND w.type = '{TURN.name}'"
         )
         given = (*given, owned(view, f'{{text}} : "{said}"'))
-    return Sql(f"m.key IN ({found})", given)
+    return Sql(found, given)
 
 
 def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
@@ -122,7 +124,7 @@ def of_id(view: View, memory_id: str) -> Answer:
     """Return the memories of this id, one of each session; a record before a file of that name."""
     named = Sql(f"m.id = ? AND {NAMED}", (sayable(memory_id),))
     first: dict[str, Record] = {}
-    for record in read(view, ranked(view, Wanted((named,)))):
+    for record in find(view, Wanted((named,))):
         known = first.get(record.session)
         if known is None or known.type in ("agent_state", "artifact") or is_away(known.marks):
             first[record.session] = record
@@ -133,32 +135,19 @@ def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
     """Return those of these ids that are wanted, in no order."""
     these = (scope, json.dumps(list(ids)))
     named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", these)
-    return read(view, ranked(view, want._replace(limit=None, offset=0, order=None).also(named)))
+    return find(view, want._replace(limit=None, offset=0, order=None).also(named))
 
 
-def read(view: View, found: Sequence[Ranked]) -> Answer:
-    """Return the records themselves."""
-    keys = [item.key for item in found]
-    rows = {row[0]: row for row in view.index.connection.execute(_READ, (json.dumps(keys),))}
-    ended = marks(view.index, [key for key in keys if rows[key][7]])
-    answer = Answer()
-    for key, priority, score, explanation in found:
-        _, memory_id, kind, scope, file, stored, text, is_past = rows[key]
-        data = _decode(stored)[0]
-        if kind == "artifact":
-            data["content"] = text
-        away = (ARCHIVED if file == ARCHIVE else EVICTED,) if is_archived(scope) else ()
-        answer.append(Record(
-            memory_id, type_of(kind), session_of(scope), data, text, score=score,
-            explanation=explanation, priority_now=round(priority, 4),
-            file=f"{directory_of(scope)}/{file}", holds=not is_past,
-            marks=(*away, *ended.get(key, ())),
-        ))  # fmt: skip
-    return answer
+def _read(view: View, found: Sequence[Match]) -> Answer:
+    """Return the records of these matches, in their order."""
+    by_key = records(view, of_keys([item.key for item in found]))
+    for key, score, explanation in found:
+        by_key[key].score, by_key[key].explanation = score, explanation
+    return Answer([by_key[item.key] for item in found])
 
 
-def ranked(view: View, want: Wanted) -> list[Ranked]:
-    """Return the memories that are wanted without a text, in their order, before they are read."""
+def records(view: View, want: Wanted) -> dict[int, Record]:
+    """Return the memories that are wanted without a text by their keys, in their order."""
     joined, columns = source(view, by_key=want.has_keys)
     weights = view.weights
     whole = weights.time + weights.importance + weights.access or 1.0
@@ -171,43 +160,63 @@ def ranked(view: View, want: Wanted) -> list[Ranked]:
     for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
         condition += "" if value is None else f" AND {expression} >= {float(value)}"
     order = want.order or f"score DESC, {NEWEST}"
-    rest = f"WHERE {condition} ORDER BY {order} LIMIT ? OFFSET ?"
-    given += [-1 if want.limit is None else want.limit, want.offset]
+    rest = f"WHERE {condition} ORDER BY {order}"
+    if want.limit is not None or want.offset:  # even a limit that none exceeds takes time
+        rest += " LIMIT ? OFFSET ?"
+        given += [-1 if want.limit is None else want.limit, want.offset]
     ask = view.index.connection.execute
     if want.limit is not None:
         # First which these are, by as few numbers as that takes; the others only for those.
         numbers = {"priority": columns.priority, "score": score}
         used = "".join(f", {value} AS {name}" for name, value in numbers.items() if name in order)
         is_plain = not used and want.min_priority is None and want.min_relevance is None
-        keys = ask(f"SELECT m.key{used} {'FROM memories m' if is_plain else joined} {rest}", given)
-        return ranked(view, of_keys([key for key, *_ in keys], want))
-    rows = ask(f"SELECT {_parts(columns)}, {score} AS score {joined} {rest}", given)
-    return [
-        Ranked(key, priority, round(score, 4), _explained(want, score, None, priority, *parts))
-        for key, priority, *parts, score in rows
-    ]
+        found = ask(f"SELECT m.key{used} {'FROM memories m' if is_plain else joined} {rest}", given)
+        keys = [key for key, *_ in found]
+        by_key = records(view, of_keys(keys)._replace(explain=want.explain))
+        return {key: by_key[key] for key in keys}
+    parts = _parts(columns) if want.explain else f"{columns.priority} AS priority"
+    rows = ask(f"SELECT {_READ}, {score} AS score, {parts} {joined} {rest}", given)
+    by_key, past = dict[int, Record](), list[int]()
+    for key, memory_id, kind, scope, file, data, text, is_past, score, *numbers in rows:
+        session, path, away = _place(scope, file)
+        past += [key] if is_past else ()
+        by_key[key] = Record(
+            memory_id, type_of(kind), session, data, text, score=round(score, 4),
+            explanation=_explained(score, None, *numbers) if want.explain else None,
+            priority_now=round(numbers[0], 4), file=path, holds=not is_past, marks=away,
+        )  # fmt: skip
+    for key, ended in marks(view.index, past).items():
+        by_key[key].marks += ended
+    return by_key
+
+
+@lru_cache(4096)  # called for each record of an answer
+def _place(scope: str, file: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return the session of a memory, the path of its file, and a mark if that is a bundle."""
+    away = (ARCHIVED if file == ARCHIVE else EVICTED,) if is_archived(scope) else ()
+    return session_of(scope), f"{directory_of(scope)}/{file}", away
 
 
 def _parts(columns: Columns) -> str:
     """Return the numbers of a memory that a score is made of, in the order of `_explained`."""
     others = f"m.importance, {columns.recency}, {columns.state}, {columns.holds}"
-    return f"m.key, {columns.priority} AS priority, {others}"
+    return f"{columns.priority} AS priority, {others}"
 
 
-def _explained(want: Wanted, *numbers: float | None) -> dict[str, float] | None:
-    """Return what a score is made of, where that is wanted."""
+def _explained(*numbers: float | None) -> dict[str, float]:
+    """Return the numbers that a score is made of by their names."""
     names = ("score", "match", "priority", "importance", "use", "state", "holds")
     named = zip(names, numbers, strict=True)
-    return {name: round(one, 4) for name, one in named if one is not None} if want.explain else None
+    return {name: round(one, 4) for name, one in named if one is not None}
 
 
-def of_keys(keys: Sequence[int], want: Wanted) -> Wanted:
-    """Return the wish for just these memories, in the order of another wish."""
+def of_keys(keys: Sequence[int]) -> Wanted:
+    """Return the wish for just these memories, in the order of their keys."""
     these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
-    return Wanted((these,), order=want.order, explain=want.explain, has_keys=True)
+    return Wanted((these,), order="m.key", has_keys=True)
 
 
-def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Ranked]:
+def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Match]:
     """Return the memories that match, in their order: the text leads.
 
     Priority, importance and use can change the order of the best by text alone, which are the same
@@ -231,7 +240,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
     weights = view.weights
     scored: list[tuple[float, Sequence[Any]]] = []
     rows = view.index.connection.execute(
-        f"SELECT {_parts(columns)} {joined}"
+        f"SELECT m.key, {_parts(columns)} {joined}"
         f" WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY {want.order or NEWEST}",
         (json.dumps(keys),),
     )
@@ -246,11 +255,11 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
     if not want.order:
         late = {key: number for number, key in enumerate(keys[_CANDIDATES:], 1)}
         scored.sort(key=lambda item: (late.get(item[1][0], 0), -item[0]))
-    answers: list[Ranked] = []
+    answers: list[Match] = []
     for score, (key, *parts) in scored[want.offset : want.end]:
         shares = min(score, 1.0), min(matches[key], 1.0)
-        explanation = _explained(want, *shares, *parts)
-        answers.append(Ranked(key, parts[0], round(shares[0], 4), explanation))
+        explanation = _explained(*shares, *parts) if want.explain else None
+        answers.append(Match(key, round(shares[0], 4), explanation))
     return answers
 
 

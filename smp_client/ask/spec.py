@@ -28,7 +28,7 @@ from ..model.layout import ARCHIVED
 from ..model.record import SEVERITY_WORDS, name_of, severity_rank, type_of
 from ..model.times import microseconds, time_at
 from .argument import moment, sayable, shown
-from .engine import of_keys, ranked, read, where
+from .engine import of_keys, records, where
 from .options import NEWEST, TYPE_NAMES, Answer, Wanted, one_of
 from .priorities import View, source
 from .related import related_to_all
@@ -99,8 +99,8 @@ def ask(view: View, specification: Mapping[str, Any], options: Wanted) -> Answer
             reverse=is_down,
         )
     keys = [one[""] for one in found[want.offset : want.end]]
-    by_key = {item.key: item for item in ranked(view, of_keys(keys, Wanted()))}
-    answer = read(view, [by_key[key]._replace(score=None) for key in keys])
+    by_key = records(view, of_keys(keys))
+    answer = Answer([by_key[key].shown(score=None) for key in keys])
     answer.aggregations = {name: _counted(by, found) for name, by in counts.items()}
     answer.related = related_to_all(view, answer) if related else []
     return answer

@@ -89,7 +89,7 @@ def scopes(memory: Place) -> list[str]:
 
 def has_evicted(tree: Tree, session_id: str) -> bool:
     """Return whether compaction has evicted memories of a session."""
-    return any(name.startswith(EVICTED) for name in tree.list(archived_scope(session_id)))
+    return any(name.startswith(EVICTED) for name in tree.entries_known(archived_scope(session_id)))
 
 
 def archived_scope(session_id: str) -> str:
@@ -105,7 +105,7 @@ def session_of(scope: str) -> str:
     return scope.removeprefix(f"{ARCHIVED}/")
 
 
-@lru_cache(maxsize=4096)  # called for each file and each record of an answer
+@lru_cache(maxsize=4096)  # called for each file
 def directory_of(scope: str) -> str:
     if is_archived(scope):
         return archived_scope(check_session_id(session_of(scope)))

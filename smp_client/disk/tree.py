@@ -50,8 +50,8 @@ class Walked(NamedTuple):
 class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._directories = Directories(root)
         self._path = os.fspath(root)
+        self._directories = Directories(self._path)
         self.listed: dict[str, tuple[list[int], dict[str, bool]]] = {}  # see entries_known
 
     def create_root(self, directories: tuple[str, ...]) -> None:
@@ -127,6 +127,8 @@ class Tree:
         try:
             # By its path, which is cheap: only the list itself is looked into.
             status = os.lstat(f"{self._path}/{name}")
+        except FileNotFoundError:
+            return {}
         except OSError:
             return self.entries(name)  # which says what is in its way
         known = self.listed.get(name)
@@ -323,7 +325,7 @@ class Tree:
 class Directories(threading.local):
     """The directories that a thread has open. Its outermost `with` block closes them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: str) -> None:
         self._root = root
         self._open: dict[str, int] = {}
         self._depth = 0

@@ -59,6 +59,7 @@ class Fresh:
         self._place = place
         self._scope = scope
         self._path = place.root / INDEX_FILE
+        self._journal = os.fspath(place.root / JOURNAL)
         self._index: Index | None = None
         self._inode = 0  # of the file that is open
         self._in_memory: Index | None = None  # where no index file can be used
@@ -84,7 +85,7 @@ class Fresh:
 
     def _journal_ns(self) -> int:
         with suppress(OSError):
-            return os.stat(self._place.root / JOURNAL).st_mtime_ns
+            return os.stat(self._journal).st_mtime_ns
         return 0
 
     def close(self) -> None:
@@ -151,7 +152,7 @@ class Fresh:
     def _unfinished(self, scopes: Sequence[str]) -> dict[tuple[str, str], bytes]:
         """Finish recorded transactions. Return the future content of files that cannot be."""
         contents: dict[tuple[str, str], bytes] = {}
-        pending = {name.partition("+")[0] for name in self._place.tree.list(JOURNAL)}
+        pending = {name.partition("+")[0] for name in self._place.tree.entries_known(JOURNAL)}
         # Sessions that were not asked about count too: they may end a memory's validity.
         for name in pending.intersection((*scopes, *all_scopes(self._place)) if pending else ()):
             scope = self._scope(name)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ..model.layout import FORMAT_VERSION
 
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 16 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 17 * 1000 + FORMAT_VERSION
 BUSY_MS = 3_000  # of waiting inside SQLite, where nobody can be interrupted
 # Derived data: the next scan finds a commit that a power failure lost, so none is synced.
 SETTINGS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
@@ -60,7 +60,7 @@ CREATE TABLE endings (
     PRIMARY KEY (session, id, memory)
 ) WITHOUT ROWID;
 CREATE INDEX endings_by_memory ON endings (memory);
-CREATE TABLE past (memory INTEGER PRIMARY KEY);
+CREATE TABLE past (memory INTEGER PRIMARY KEY, latest TEXT);
 CREATE TABLE sessions (
     scope TEXT PRIMARY KEY, status TEXT, project TEXT, metadata TEXT, secrets TEXT
 ) WITHOUT ROWID;

@@ -42,8 +42,8 @@ _SESSION = f"REPLACE({{}}.scope, '{ARCHIVED}/', '')"
 _APPLIES = f"(e.relation = '{SUPERSEDES}' OR m.type = '{FINDING.name}')"
 _ENDING = f"e.session = {_SESSION.format('m')} AND e.id = m.id AND {_APPLIES}"
 _PROJECT = (
-    f"CASE {{0}}.scope WHEN '{GLOBAL}' THEN '/'"
-    " ELSE COALESCE((SELECT s.project FROM sessions s WHERE s.scope = {0}.scope), '') END"
+    f"CASE m.scope WHEN '{GLOBAL}' THEN '/'"
+    " ELSE COALESCE((SELECT s.project FROM sessions s WHERE s.scope = m.scope), '') END"
 )
 # The memories that a change bears on: changed ones, targets of relationships, all of a subject.
 _TOUCHED = f"""
@@ -54,33 +54,30 @@ UNION SELECT m.key FROM json_each(?2) e
 UNION SELECT key FROM memories WHERE subject IN (SELECT value FROM json_each(?3))
 """
 _ENDED = f"""
-SELECT m.key FROM memories m WHERE m.key IN (SELECT value FROM json_each(?1))
+SELECT m.key, NULL FROM memories m WHERE m.key IN (SELECT value FROM json_each(?1))
     AND (m.ended > '' OR EXISTS (SELECT 1 FROM endings e WHERE {_ENDING}))
 """
 # Of each subject and project only the latest holds.
 _REPLACED = f"""
-SELECT key FROM (
-    SELECT m.key, RANK() OVER (PARTITION BY m.subject, {_PROJECT.format("m")}
-        ORDER BY COALESCE(m.at, 0) DESC, m.scope DESC, m.start DESC) AS place
+SELECT key, latest FROM (
+    SELECT m.key, RANK() OVER project AS place,
+        FIRST_VALUE({_SESSION.format("m")} || '/' || m.id) OVER project AS latest
     FROM memories m WHERE m.subject IN
         (SELECT subject FROM memories WHERE key IN (SELECT value FROM json_each(?1)))
+    WINDOW project AS (PARTITION BY m.subject, {_PROJECT}
+        ORDER BY COALESCE(m.at, 0) DESC, m.scope DESC, m.start DESC)
 ) WHERE place > 1
-"""
-_LATER = f"""
-SELECT {_SESSION.format("n")} || '/' || n.id FROM memories n WHERE n.subject = m.subject
-    AND (COALESCE(n.at, 0), n.scope, n.start) > (COALESCE(m.at, 0), m.scope, m.start)
-    AND {_PROJECT.format("n")} = {_PROJECT.format("m")}
-ORDER BY n.at DESC, n.scope DESC, n.start DESC LIMIT 1
 """
 # Why each memory no longer holds, in the order of the marks: key, session, word, the other memory.
 _WHY = f"""
-WITH keys AS (SELECT value FROM json_each(?1))
+WITH keys AS (SELECT memory FROM past WHERE memory IN (SELECT value FROM json_each(?1)))
 SELECT m.key, '', m.ended, NULL FROM memories m WHERE m.ended > '' AND m.key IN keys
 UNION ALL SELECT * FROM (
     SELECT m.key, {_SESSION.format("m")}, e.relation, e.by
     FROM memories m CROSS JOIN endings e ON {_ENDING} WHERE m.key IN keys ORDER BY e.at, e.memory)
-UNION ALL SELECT m.key, {_SESSION.format("m")}, 'replaced', ({_LATER})
-    FROM memories m WHERE m.subject IS NOT NULL AND m.key IN keys
+UNION ALL SELECT m.key, {_SESSION.format("m")}, 'replaced', p.latest
+    FROM past p CROSS JOIN memories m ON m.key = p.memory
+    WHERE p.latest IS NOT NULL AND p.memory IN keys
 """
 
 
@@ -102,7 +99,7 @@ def judge(
     touched = (json.dumps([key for (key,) in connection.execute(_TOUCHED, asked)]),)
     connection.execute("DELETE FROM past WHERE memory IN (SELECT value FROM json_each(?))", touched)
     connection.execute(f"INSERT INTO past {_ENDED}", touched)
-    connection.execute(f"INSERT OR IGNORE INTO past {_REPLACED}", touched)
+    connection.execute(f"INSERT OR REPLACE INTO past {_REPLACED}", touched)
 
 
 def is_away(marks: Iterable[str]) -> bool:
@@ -112,18 +109,14 @@ def is_away(marks: Iterable[str]) -> bool:
 
 def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
     """Return why each of these memories no longer holds, such as `superseded by DEC-004`."""
-    asked = "SELECT memory FROM past WHERE memory IN (SELECT value FROM json_each(?))"
-    past = index.connection.execute(asked, (json.dumps(list(keys)),)).fetchall()
-    if not past:
-        return {}
     found: dict[int, dict[str, str]] = {}
-    rows = index.connection.execute(_WHY, (json.dumps([key for (key,) in past]),))
+    rows = index.connection.execute(_WHY, (json.dumps(list(keys)),)) if keys else ()
     for key, session, why, by in rows:
         if by is not None:
             word = _WORDS.get(why, why)
             # Of several relationships of one kind the last is meant.
             found.setdefault(key, {})[word] = f"{word} by {by.removeprefix(f'{session}/')}"
-        elif why != "replaced":
+        else:
             found.setdefault(key, {})[why.partition(" ")[0]] = why
     return {key: tuple(said.values()) for key, said in found.items()}
 

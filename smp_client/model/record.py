@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from copy import copy
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from .errors import Invalid
@@ -95,7 +98,10 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 class Record:
-    """A memory. `data` holds every field; the rest are shortcuts, or parts of an answer."""
+    """A memory. `data` holds every field; the rest are shortcuts, or parts of an answer.
+
+    Fields that are given as JSON are read when they are first looked at.
+    """
 
     score: float | None = None  # how well it answers, from 0 to 1
     explanation: dict[str, float] | None = None  # the parts of the score
@@ -106,10 +112,19 @@ class Record:
     holds: bool = True  # False for superseded, rejected, resolved …
 
     def __init__(
-        self, id: str, type: str, session: str, data: dict[str, Any], text: str, **answer: Any
+        self, id: str, type: str, session: str, data: dict[str, Any] | str, text: str, **answer: Any
     ) -> None:
-        self.id, self.type, self.session, self.data, self.text = id, type, session, data, text
+        self.id, self.type, self.session, self.text = id, type, session, text
+        if isinstance(data, str):
+            self._json = data
+        else:
+            self.data = data
         vars(self).update(answer)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        content = {"content": self.text} if self.type == "artifact" else {}
+        return {**json.loads(self._json), **content}
 
     def __eq__(self, other: object) -> bool:
         """Return whether it is the same memory, in whatever answer."""
@@ -122,7 +137,9 @@ class Record:
 
     def shown(self, **answer: Any) -> Record:
         """Return this memory as a part of another answer."""
-        return Record(**{**vars(self), **answer})
+        changed = copy(self)
+        vars(changed).update(answer)
+        return changed
 
     @property
     def timestamp(self) -> datetime | None:
