@@ -208,7 +208,7 @@ class Aftermath:
             if left := sorted(os.listdir(root / ".smp" / directory)):
                 yield f".smp/{directory} still holds {left}"
         yield from (f"{problem}" for problem in session.problems())
-        for file, count in (("findings.yaml", 2), ("decisions.yaml", 1), ("metadata.yaml", 1)):
+        for file, count in (("findings.yaml", 2), ("decisions.yaml", 1)):
             if (root / "active" / programs.SESSION / file).read_bytes().count(programs.COMMENT) != count:
                 yield f"{file} has lost a comment"
 
@@ -267,15 +267,17 @@ def kill_and_repeat(
     assert not [part for part in ("left", "secret", "problems") if wanted.get(part)]
     every = [call for call in calls if call[0] in calls_at]
     # Unpacking and packing make hundreds of calls that are alike: then some, spread over all.
-    for call in every[:: -(-len(every) // cap)]:
+    some, killed = every[:: -(-len(every) // cap)], 0
+    for call in some:
         shutil.copytree(base, root)
-        outcome = runner.run(operation, root, variant=variant, strace=injection(call, "signal=KILL"))
-        assert outcome.killed, f"the run made no {call}"
+        # A run that is not slowed down by a full trace may make fewer calls, and then is not killed.
+        killed += runner.run(operation, root, variant=variant, strace=injection(call, "signal=KILL")).killed
         found = again(root)
         if found != wanted:
             names = [name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
             yield f"killed before {call}, these differ: {names}"
         shutil.rmtree(root)
+    assert killed > 0.9 * len(some) - 1, f"only {killed} of {some} were made"
 
 
 @contextmanager

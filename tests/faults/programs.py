@@ -15,28 +15,21 @@ import socket
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import filelock  # noqa: F401  # the client imports it late; here that would only make every run longer
+import filelock  # noqa: F401  # late as well
 
-import smp_client.ask.asker
-import smp_client.change.move
-import smp_client.change.restore
-import smp_client.disk.append
 import smp_client.disk.journal
-import smp_client.disk.locks
 import smp_client.disk.quarantine
-import smp_client.disk.tree
-import smp_client.exchange.gate
 import smp_client.index.topics
-import smp_client.memory
-import smp_client.passes.compaction
-import smp_client.passes.decay
-import smp_client.passes.purge
-import smp_client.session
-import smp_client.transaction
 from smp_client import Memory, SMPError, StorageFailed
+
+# Imported late, they would only make every run longer.
+for _name in ("ask.asker", "change.restore", "disk.append", "exchange.gate", "passes.compaction", "passes.decay",
+              "passes.purge", "session", "transaction"):  # fmt: skip
+    import_module(f"smp_client.{_name}")
 
 SESSION = "first"
 COMMENT = b"# written by hand, and to be kept\n"
@@ -60,7 +53,7 @@ def build(root: Path) -> None:
         session.record_decision(f"decision {number}", made_by="architect")
     session.save_agent_state("veritas", {"mood": "calm"})
     session.save_artifact("report", "# Before\n")
-    for file in ("findings.yaml", "decisions.yaml", "metadata.yaml"):
+    for file in ("findings.yaml", "decisions.yaml"):
         path = root / "active" / SESSION / file
         path.write_bytes(COMMENT + path.read_bytes() + (COMMENT if file == "findings.yaml" else b""))
 

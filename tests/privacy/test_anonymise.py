@@ -123,7 +123,10 @@ def test_a_session_before_and_after(filled: Session, memory: Memory) -> None:
 def test_nothing_but_the_originals_holds_a_name_and_the_batch_undoes_it(
     compacted: Session, memory: Memory, place: str
 ) -> None:
-    """In the files, the archive, evicted memories, the summary and the head of the conversation."""
+    """In the files, the archive, evicted memories, the summary and the head of the conversation.
+
+    Erased at once, it is nowhere: no byte is in the index, and no list says who was whom.
+    """
     if place == "archived":
         memory.archive_session("s1")
     bring_up_to_date(memory)
@@ -139,14 +142,6 @@ def test_nothing_but_the_originals_holds_a_name_and_the_batch_undoes_it(
     assert not (memory.root / "deleted/s1").exists()
     if place == "active":
         assert "**Participants:** Anna Berg, vera" in head(memory)
-
-
-@pytest.mark.parametrize("place", ["active", "archived"])
-def test_erased_at_once_it_is_nowhere(compacted: Session, memory: Memory, place: str) -> None:
-    """No byte of it is left in the index either, and no list of who was whom."""
-    if place == "archived":
-        memory.archive_session("s1")
-    bring_up_to_date(memory)
     report = memory.privacy.anonymize("s1", names=NAMES, now=True)
     assert (report.problems, report.notes, report.batch) == ([], [], "")
     memory.close()
