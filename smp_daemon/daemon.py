@@ -8,7 +8,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 from smp_client import Memory, SMPError
@@ -35,33 +35,25 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self.stop = False
+        self._stop = False
         self._numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _frame: self._numbers.put(number))
 
     def wait(self, longest_s: float) -> bool:
-        """Wait for signals. Return whether one of them asks to read the settings again."""
-        came = set()
+        """Wait for a signal. Return whether one has come, now or before."""
         with suppress(queue.Empty):
-            came.add(self._numbers.get(timeout=longest_s))
-            while True:
-                came.add(self._numbers.get_nowait())
-        self.stop = self.stop or bool(came - {signal.SIGHUP})
-        return signal.SIGHUP in came
+            self._stop = self._stop or bool(self._numbers.get(timeout=longest_s))
+        return self._stop
 
     def keep_going(self) -> None:
         """Raise Stopping where the daemon was told to stop."""
-        self.wait(0.0)
-        if self.stop:
+        if self.wait(0.0):
             raise Stopping
 
 
-def run(
-    memories: Sequence[Memory], log: Log, settings: Configuration,
-    reload: Callable[[], Configuration],
-) -> None:  # fmt: skip
-    """Look after the trees until SIGTERM or SIGINT. Raise AlreadyLed where another daemon does."""
+def run(memories: Sequence[Memory], log: Log, settings: Configuration) -> None:
+    """Look after the trees until a signal. Raise AlreadyLed where another daemon does."""
     signals, worker = Signals(), Worker(log.logger)
     with ExitStack() as open_parts:
         try:
@@ -75,49 +67,32 @@ def run(
                     worker.add(root)
         except Stopping:
             return
-        worker.change(settings)
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
         open_parts.callback(systemd.notify, "STOPPING=1")
-        while not worker.ready.is_set() and thread.is_alive() and not signals.stop:
-            signals.wait(0.05)
+        while not worker.ready.is_set() and thread.is_alive() and not signals.wait(0.05):
+            pass
         if worker.ready.is_set():
             for root in worker.roots:
                 mode = root.watcher.mode
                 root.log.info("ready", component="daemon", pid=os.getpid(), watching=mode)
             systemd.notify("READY=1", f"STATUS=trees looked after: {len(worker.roots)}")
-        schedule = _schedule(settings, worker)
+        times = {name: settings[job.time] for name, job in JOBS.items() if job.time}
+        schedule = Schedule(times, worker.successes(), now())
         pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
-        while not signals.stop and thread.is_alive():
+        while thread.is_alive() and not signals.wait(pause_s):
             for name in schedule.due(now()):
                 log.logger.info("due", component="schedule", job=name)
                 worker.ask_for(name)
             worker.next_runs = schedule.next_runs()
-            if signals.wait(pause_s):
-                systemd.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-                try:
-                    settings = reload()
-                except SMPError as error:
-                    log.logger.error("configuration refused", component="config", error=str(error))
-                else:
-                    log.change(settings)
-                    worker.change(settings)
-                    schedule = _schedule(settings, worker)
-                    log.logger.info("configuration reloaded", component="config")
-                systemd.notify("READY=1", "STATUS=settings read again")
             if log.problem:  # until this line is written
                 log.logger.info("logging again", component="log")
             worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
                 systemd.notify("WATCHDOG=1")
-        if not signals.stop:
+        if not signals.wait(0.0):
             raise SMPError("The worker has ended by itself; the log says why.")
-
-
-def _schedule(settings: Configuration, worker: Worker) -> Schedule:
-    times = {name: settings[job.time] for name, job in JOBS.items() if job.time}
-    return Schedule(times, worker.successes(), now())
 
 
 def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLogger) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smp_client import Conflict, LockTimeout, Memory, Session, SessionNotFound, SMPError
-from smp_client.disk.usage import CRITICAL_PCT, Size
+from smp_client import Conflict, LockTimeout, Memory, SessionNotFound, SMPError
+from smp_client.disk.usage import CRITICAL_PCT
 from smp_client.index import meaning
 from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import rebuild
@@ -192,7 +192,7 @@ class Maintenance:
             root.log.warning(f"{run.name} skipped", component="job", reason=run.skipped)
             return
         job.did, job.duration_ms = dict(+run.done), round(run.spent_ms, 1)
-        # A session that could not be compacted is a problem of its own.
+        # A session that is nearly full is a problem of its own.
         job.last_error = None if run.name == COMPACTION else run.error
         if "" not in run.failures:
             job.last_success = render_time(now())  # every session had its turn
@@ -243,7 +243,7 @@ class Maintenance:
     def _age(self, run: Run) -> Iterator[None]:
         root, memory, archives = run.root, run.root.memory, run.name == ARCHIVE
         sessions = _sessions(memory)
-        if not archives:  # sessions that could not be compacted are tried again
+        if not archives:  # sessions that are still too full are compacted again
             root.compacted.clear()
             for about in [about for about in root.problems if about.startswith(FULLNESS)]:
                 del root.problems[about]
@@ -282,7 +282,10 @@ class Maintenance:
         run.add("", carry_out(""))
 
     def weigh(self, root: Root, session: str) -> None:
-        """Ask for a compaction of a session that is too full and has grown since the last one."""
+        """Ask for a compaction of a session that is too full and has grown since the last one.
+
+        A session that is nearly full is a problem, whether it can be compacted or not.
+        """
         try:
             files = root.memory._session(session)
             size = files.size()
@@ -294,11 +297,12 @@ class Maintenance:
             root.log.warning("not weighed", component=COMPACTION, session_id=session,
                              error=str(error))  # fmt: skip
             return
+        root.problems.pop(FULLNESS + session, None)
+        if size.utilization_pct >= CRITICAL_PCT:
+            full = f"Session {session} is {size.utilization_pct:.0f} % full"
+            root.problems[FULLNESS + session] = f"{full}: archive it or raise its quota."
         if due is None:
             root.compacted.pop(session, None)
-            root.problems.pop(FULLNESS + session, None)
-            if size.utilization_pct >= CRITICAL_PCT:
-                self._warn(root, session, size, "its settings ask for no compaction")
         elif size.total_bytes - root.compacted.get(session, 0) >= size.quota_bytes * GROWN_SHARE:
             root.too_full[session] = due
             self.ask_for(COMPACTION, root)
@@ -310,31 +314,15 @@ class Maintenance:
             session, (pct, reason) = root.memory._session(name), root.too_full[name]
             root.log.info("compacting", component=COMPACTION, session_id=name, reason=reason)
             try:
-                outcome = compact(session, reduction_pct=pct)
-            except Exception as error:
-                self._note_size(root, session, str(error) or repr(error), failed=True)
-                raise
-            freed = f"{outcome.counts['bytes_freed']:,} bytes were all that may go"
-            self._note_size(root, session, "; ".join(outcome.problems) or freed)
-            # A target that was missed matters only while the session is too full.
-            return Outcome(outcome.actions)
+                # A target that was missed matters only while the session is nearly full.
+                return Outcome(compact(session, reduction_pct=pct).actions)
+            finally:
+                root.compacted[name] = session.size().total_bytes
 
         while root.too_full:
             session = next(iter(root.too_full))
             yield from run.each([session], work)
             del root.too_full[session]
-
-    def _note_size(self, root: Root, session: Session, why: str, *, failed: bool = False) -> None:
-        """Note the size after a compaction. A session that is full, or failed, is a problem."""
-        size = session.size()
-        root.compacted[session.id] = size.total_bytes
-        root.problems.pop(FULLNESS + session.id, None)
-        if failed or size.utilization_pct >= CRITICAL_PCT:
-            self._warn(root, session.id, size, f"could not be compacted: {why.rstrip('.')}")
-
-    def _warn(self, root: Root, session: str, size: Size, why: str) -> None:
-        full = f"Session {session} is {size.utilization_pct:.0f} % full and {why}"
-        root.problems[FULLNESS + session] = f"{full}; archive it or raise its quota."
 
 
 def _sessions(memory: Memory) -> list[str]:

@@ -25,7 +25,6 @@ from .config.settings import Configuration
 
 __all__ = ["FilteringBoundLogger", "Log", "ms_since"]
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _FIRST = ("timestamp", "level", "component", "event", "session_id")
 _STALLED_S = 1.0
 _CONSOLE = structlog.dev.ConsoleRenderer(
@@ -34,26 +33,20 @@ _CONSOLE = structlog.dev.ConsoleRenderer(
 
 
 class Log:
-    """A log that any thread may use. `logger` stays the same object when the settings change."""
+    """A log that any thread may use, through `logger`."""
 
     def __init__(self, settings: Configuration) -> None:
         self.problem = ""  # why the last line was dropped
         self._lock = threading.Lock()
-        self.change(settings)
-        levels = [structlog.processors.add_log_level, self._drop_unimportant]
+        self._file: Path | None = settings["log.file"]
+        self._max_bytes: int = settings["log.max_bytes"]
+        level = structlog.processors.add_log_level
         stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
         self.logger: FilteringBoundLogger = structlog.wrap_logger(
             self,
-            processors=[*levels, stamp, self._render],
-            # `change` can lower the level, so the filter is a processor.
-            wrapper_class=structlog.make_filtering_bound_logger(0),
+            processors=[level, stamp, self._render],
+            wrapper_class=structlog.make_filtering_bound_logger(settings["log.level"]),
         )
-
-    def change(self, settings: Configuration) -> None:
-        """Use other settings from the next line on."""
-        self._file: Path | None = settings["log.file"]
-        self._max_bytes: int = settings["log.max_bytes"]
-        self._least = _LEVELS[settings["log.level"]]
         is_seen = self._file is None and sys.stderr is not None and sys.stderr.isatty()
         self._console = _CONSOLE if is_seen else None
 
@@ -93,11 +86,6 @@ class Log:
                 raise OSError("there was no room for a whole line")
         finally:
             os.close(descriptor)
-
-    def _drop_unimportant(self, _: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        if _LEVELS.get(event["level"], 50) < self._least:
-            raise structlog.DropEvent
-        return event
 
     def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
         if self._console is not None:

@@ -84,7 +84,10 @@ class Root:
         """Take the lead, for as long as this process lives. Return why the index begins empty."""
         self.memory.create()
         self._take_lead()
-        self.publish()
+        # The configured decay, ranking and redaction hold for every client.
+        options = self.memory.options
+        policy, weights = options.policy or Policy(), options.weights or Weights()
+        publish(self.memory.tree, policy, weights, options.redaction)
         status = os.stat(self.path)
         self._identity = (status.st_dev, status.st_ino)
         replaced = self._open_index()
@@ -94,12 +97,6 @@ class Root:
     def close(self) -> None:
         self.watcher.stop()
         self._held.close()
-
-    def publish(self) -> None:
-        """Publish the configured decay, ranking and redaction for every client."""
-        options = self.memory.options
-        policy, weights = options.policy or Policy(), options.weights or Weights()
-        publish(self.memory.tree, policy, weights, options.redaction)
 
     def _take_lead(self) -> None:
         deadline = time.monotonic() + CLIENT_PATIENCE_S

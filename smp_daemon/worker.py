@@ -19,7 +19,6 @@ from smp_client.model.layout import COOKIES, GLOBAL, STATUS_FILE
 from smp_client.model.times import now, render_time
 from smp_client.redaction.redact import harmless
 
-from .config.settings import Configuration
 from .ingest import indexer
 from .ingest.debounce import EVERYTHING
 from .ingest.watcher import Changed, Cookie, Lost, Notice
@@ -70,16 +69,6 @@ class Worker:
     def is_proved(self, current: float) -> bool:
         """Return whether the canaries of every tree have lately reached the worker."""
         return current - min(root.proved_at for root in self.roots) < 3 * CANARY_S + 1
-
-    def change(self, settings: Configuration) -> None:
-        """Use other settings from now on."""
-
-        def change() -> None:
-            for root in self.roots:
-                root.memory.options = root.memory.options._replace(**settings.upkeep)
-                root.publish()
-
-        self._queue.put(change)
 
     def notice(self, root: Root, notice: Notice) -> None:
         if isinstance(notice, Cookie):

@@ -106,12 +106,6 @@ class Daemon:
 
         wait_until(is_ready, "the daemon is ready")
 
-    def catches(self, number: int) -> bool:
-        """Whether it has a handler for the signal already."""
-        state = Path(f"/proc/{self.process.pid}/status").read_text()
-        caught = next(line for line in state.splitlines() if line.startswith("SigCgt:"))
-        return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
-
     def pause(self) -> None:
         """Has it stand still, at a moment when it is in nobody's way."""
 

@@ -38,7 +38,7 @@ def run(call: Call) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         trees = " and ".join(str(memory.root) for memory in memories)
         click.echo(f"SMP looks after {trees} until you press Ctrl-C.", err=True)
-    run_daemon(memories, Log(settings), settings, lambda: load(call.config))
+    run_daemon(memories, Log(settings), settings)
 
 
 def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[Path]:

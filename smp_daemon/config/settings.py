@@ -234,13 +234,15 @@ class Configuration(dict[str, Any]):
         return kind(**own | more)
 
     @property
-    def upkeep(self) -> dict[str, Any]:
-        """Return the options of a memory that the daemon and the commands set."""
+    def options(self) -> dict[str, Any]:
+        """Return the options of a memory."""
         rules = {name: self[f"decay.{_setting(name)}"] for name in _RULES}
         ages = {name: self[f"retention.{setting}_days"] for name, setting in _KEPT.items()}
         ages = {name: days for name, days in ages.items() if days is not None}
         patterns = tuple(self["redaction.patterns"].items())
         return {
+            "quota_bytes": self["quota_bytes"],
+            "lock_timeout_s": self["lock.timeout_s"],
             "policy": self.part("decay", Policy, rules={**_POLICY.rules, **rules}),
             "weights": self.part("ranking", Weights),
             "thresholds": self.part("lifecycle", Thresholds),
@@ -248,9 +250,3 @@ class Configuration(dict[str, Any]):
             "retention": self.part("retention", RetentionPolicy, by_type_days=ages),
             "redaction": self.part("redaction", Redaction, patterns=patterns),
         }
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the options of a memory that the daemon looks after."""
-        own = {"quota_bytes": self["quota_bytes"], "lock_timeout_s": self["lock.timeout_s"]}
-        return {**own, **self.upkeep}

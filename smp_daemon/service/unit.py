@@ -151,8 +151,6 @@ StartLimitBurst=5
 Type=notify
 NotifyAccess=main
 WatchdogSec=60
-# The shell's own kill, because not every system has the program.
-ExecReload=/bin/sh -c "kill -HUP ${{MAINPID}}"
 Restart=on-failure
 RestartSec=2
 # Another daemon looks after the root, or the settings are bad: starting again would not help.

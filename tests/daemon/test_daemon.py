@@ -20,7 +20,6 @@ from daemons import (
     index_contents,
     no_hang,
     running,
-    settings_file,
     smp,
     status,
     wait_until,
@@ -266,21 +265,6 @@ def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path, times:
     assert len(session.records("finding")) > 0
 
 
-def test_sighup_takes_new_settings_and_keeps_the_old_ones_if_the_new_are_bad(
-    memory: Memory, tmp_path: Path
-) -> None:
-    config = settings_file(tmp_path, log={"level": "info"})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
-        config.write_text("log: {level: loud}\n")
-        daemon.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: daemon.said("configuration refused"), "the bad one is refused")
-        settings_file(tmp_path, log={"level": "debug"})
-        daemon.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: daemon.said("configuration reloaded"), "the good one is taken")
-        memory.create_session(id="s").record_decision("D", made_by="a")
-        wait_until(lambda: daemon.said("derived files written"), "a line of level debug")
-
-
 def test_sigterm_stops_cleanly_at_any_time(memory: Memory, tmp_path: Path) -> None:
     """While it starts, scans or indexes."""
     for number in range(30):
@@ -316,7 +300,7 @@ main()
 """
 
 
-def test_a_signal_that_comes_while_a_lock_is_held_does_not_hang_it(
+def test_a_signal_that_comes_while_a_lock_is_held_stops_and_does_not_hang_it(
     memory: Memory, tmp_path: Path
 ) -> None:
     """Lock by lock: a handler that waits for one that the main thread holds would wait for ever."""
@@ -324,7 +308,6 @@ def test_a_signal_that_comes_while_a_lock_is_held_does_not_hang_it(
     daemon = Daemon([memory.root], tmp_path / "log", program=traced)
     try:
         with no_hang():
-            wait_until(lambda: len(daemon.said("configuration reloaded")) >= 3, "it goes on")
-            assert daemon.stop() == 0
+            assert daemon.process.wait(PATIENCE_S) == 0
     finally:
         daemon.kill()

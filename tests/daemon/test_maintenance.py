@@ -217,9 +217,9 @@ def test_a_session_that_stays_full_is_a_problem_until_it_has_room(
     config = settings_file(tmp_path, compaction={"automatic": automatic})
     session = memory.create_session(id="s", quota_bytes=100_000)
     session.add_turn("user", "x" * 96_000)
-    why = "could not be compacted" if automatic else "its settings ask for no compaction"
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
-        wait_until(lambda: why in " ".join(status(memory.root)["problems"]), "status says so")
+        full = "% full: archive it or raise its quota."
+        wait_until(lambda: full in " ".join(status(memory.root)["problems"]), "status says so")
         session.add_turn("user", "Hi")
         assert bring_up_to_date(memory) == "daemon"
         session.update_metadata(storage={"quota_bytes": 1_000_000})

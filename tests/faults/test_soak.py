@@ -171,7 +171,7 @@ class Soak:
 
     def step(self) -> None:
         self.look()
-        what = self.random.choice(["kill a writer"] * 4 + ["hostile"] * 3 + ["SIGSTOP", "SIGHUP", "SIGTERM", "SIGKILL", "nothing"])
+        what = self.random.choice(["kill a writer"] * 4 + ["hostile"] * 3 + ["SIGSTOP", "SIGTERM", "SIGKILL", "nothing"])
         self.done[what] += 1
         if what == "kill a writer":
             way = self.random.choice(WAYS)
@@ -185,18 +185,11 @@ class Soak:
             self.daemon.process.send_signal(signal.SIGSTOP)
             time.sleep(self.random.random())
             self.daemon.process.send_signal(signal.SIGCONT)
-            self._reload()
-        elif what == "SIGHUP":
-            self._reload()
         elif what == "SIGTERM":
             self.obeys()
         elif what == "SIGKILL":
             self.daemon.kill()
             self._start()
-
-    def _reload(self) -> None:
-        if self.daemon.catches(signal.SIGHUP):  # not where it was started a moment ago: nobody reloads what does not run yet
-            self.daemon.process.send_signal(signal.SIGHUP)
 
     def _last_lines(self) -> str:
         lines = [line for line in self.daemon.log.read_text().splitlines() if '"drop taken"' not in line]
