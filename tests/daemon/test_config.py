@@ -141,7 +141,7 @@ retention: {deleted_days: 7, conversation_days: 90, findings_days: 365}
 decay: {finding: [1, 24h, 0, 0.5], age_rate: 0}
 redaction: {personal: [email], patterns: {badge: "B-##"}}
 """
-    options = Memory(tmp_path, **load(written(tmp_path / "smp.yaml", text)).upkeep).options
+    options = Memory(tmp_path, **load(written(tmp_path / "smp.yaml", text)).options).options
     assert options.thresholds == Thresholds(1, 2, 3.5)
     assert options.compaction == CompactionPolicy(gentle_at_pct=50, automatic=False)
     assert options.retention == RetentionPolicy(7, {"conversation_turn": 90, "finding": 365})
