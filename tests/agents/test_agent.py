@@ -63,14 +63,11 @@ def test_relevant_memories_are_those_about_the_topic(agent: AgentMemory, memory:
     agent.record_decision("Use OAuth", tags=["security.authentication"])
     agent.record_decision("Postgres", tags=["storage"])
     assert set(ids(agent.relevant_decisions("security"))) == {"DEC-001", "DEC-002"}
-    assert len(agent.relevant_decisions("security", limit=1, offset=1)) == 1
-    assert set(ids(agent.relevant_decisions())) == {"DEC-001", "DEC-002", "DEC-003"}
     assert agent.relevant_decisions("?!") == []
     agent.record_learning("Look for MFA", tags=["mfa"])
     memory.everywhere.record_pattern("MFA is often forgotten", tags=["mfa"])
     memory.everywhere.record_pattern("Timeouts too")
     assert set(ids(agent.learnings("mfa"))) == {"LEARN-001", "PAT-001"}
-    assert len(agent.learnings()) == 3
     agent.record_preference("Ask first", topic="security")
     assert agent.preferences("security.mfa"), "a wider one bears on it"
 
@@ -162,6 +159,7 @@ READS = {
     "decisions.by_topic:verification": {"DEC-001"},
     "findings": {"FIND-001", "FIND-002", "FIND-003"},
     "findings.by_severity:critical": {"FIND-001", "FIND-002"},
+    "findings.by_severity:low": {"FIND-003"},  # another word for minor
     "findings.unresolved": {"FIND-001", "FIND-003"},
     "preferences": {"PREF-001", "PREF-002"},
     "preferences.workflow_depth": {"PREF-001"},

@@ -66,8 +66,6 @@ def test_what_two_agents_find_is_one_finding(session: Session) -> None:
     party.agent("architect").record_finding(observed["finding"], severity="important")
     party.agent("veritas").record_finding(data["finding"], severity="high")
     assert session.get(first.id).data == data, "to say it again changes nothing"
-    party.agent("dev").record_finding(data["finding"], severity="high")
-    assert session.get(first.id).data["also_found_by"] == ["architect", "dev"]
     assert len(session.records("finding")) == 1
 
 
@@ -77,7 +75,6 @@ FOUND = "Tokens of the login expire too late"
 @pytest.mark.parametrize(
     ("finding", "fields"),
     [
-        ("Orders are shipped twice", {"tags": ["security"]}),
         (FOUND, {"severity": "critical"}),
         (FOUND, {"tags": ["storage"]}),
         ("Tokens of the login never expire", {}),
@@ -137,7 +134,5 @@ def test_a_decision_of_a_party_keeps_what_everybody_said(session: Session) -> No
     data = session.get(party.record_decision("Use OAuth", inputs=inputs).id).data
     assert (data["agent_inputs"], data["made_by"]) == (inputs, "party")
     assert data["agents_involved"] == ["veritas", "architect"]
-    named = party.record_decision("Use JWT", inputs=inputs, made_by="architect")
-    assert named.data["made_by"] == "architect"
     with pytest.raises(Invalid, match="inputs"):
         party.record_decision("Use", inputs=["yes"])  # type: ignore[arg-type]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from pathlib import Path
-
-import pytest
-from daemons import running, smp
+from daemons import smp
 
 from smp_client import Session
 
@@ -17,21 +13,16 @@ def add_by_hand(session: Session, text: str) -> None:
         file.write(f"  - {{id: DEC-001, {fields}}}\n")
 
 
-@pytest.mark.parametrize("has_daemon", [True, False])
-def test_each_is_found_and_the_id_names_the_last(
-    session: Session, has_daemon: bool, tmp_path: Path
-) -> None:
+def test_each_is_found_and_the_id_names_the_last(session: Session) -> None:
     """DEC-001 three times: by the library, and twice by hand."""
     session.record_decision("Caching in memory", made_by="architect", tags=["cache"])
-    root = session.scope.tree.root
-    with running(root, log=tmp_path / "log") if has_daemon else nullcontext():
-        add_by_hand(session, "Storage on a disk")
-        add_by_hand(session, "Backups on a tape")
-        for query in ("caching", "storage", "backups"):
-            assert [record.id for record in session.search(query)] == ["DEC-001"]
-        assert len(session.by_type("decision")) == len(session.timeline()) == 3
-        assert session.get("DEC-001").text == "Backups on a tape"
-        session.update("DEC-001", confidence="high")
-        sure = session.search(confidence="high")
-        assert [record.text for record in sure] == ["Backups on a tape"]
-        assert "3 records have the id DEC-001" in smp("check", "--root", root).stdout
+    add_by_hand(session, "Storage on a disk")
+    add_by_hand(session, "Backups on a tape")
+    for query in ("caching", "storage", "backups"):
+        assert [record.id for record in session.search(query)] == ["DEC-001"]
+    assert len(session.by_type("decision")) == len(session.timeline()) == 3
+    assert session.get("DEC-001").text == "Backups on a tape"
+    session.update("DEC-001", confidence="high")
+    sure = session.search(confidence="high")
+    assert [record.text for record in sure] == ["Backups on a tape"]
+    assert "3 records have the id DEC-001" in smp("check", "--root", session.scope.tree.root).stdout

@@ -58,7 +58,6 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         # questions
         ("When did Caroline go to the LGBTQ support group?", {"group"}),
         ("What's Caroline's group?", {"group"}),
-        ("who ran authentication, databases?", {"oauth", "token", "store"}),
         # nothing but stop words: all of them
         ("to the", {"group", "store", "umlaut", "music"}),
         # words that are several to FTS5
@@ -70,22 +69,18 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         ('"support group"', {"group"}),
         ("+security databases", {"oauth", "token"}),
         ("“support group” databases", {"group"}),
-        ("+security +hourly", {"token"}),
         # excluded
         ("security -hourly", {"oauth"}),
         ("-security", EVERYTHING - {"oauth", "token"}),
-        ("band - security", {"music", "oauth", "token"}),
         # no operators: words and parentheses as in any text
         ("hourly AND (band OR foo)", {"token", "music", "names"}),
         # stars
         ("auth*", {"oauth", "token"}),
-        ("security -authentic*", set()),
         # nothing to look for
         ("", EVERYTHING),
         ('?! -- + - () "" \'', EVERYTHING),
         ('hourly "band', {"token", "music"}),
         # syntax of FTS5 is none here
-        ("text:hourly", {"token"}),
         ("NEAR(hourly band, 2)", {"token", "music"}),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from smp_client import (
     Transaction,
 )
 from smp_client.disk.journal import record as record_intent
-from smp_client.model.layout import INDEX_FILE
 from smp_client.model.ranking import Weights
 from smp_client.model.record import RELATIONSHIP
 
@@ -41,24 +39,6 @@ def memory(tmp_path: Path) -> Memory:
     return Memory(tmp_path / "sessions", clock=Clock())
 
 
-@pytest.fixture(params=["index", "no index"])
-def asked(request: pytest.FixtureRequest, memory: Memory) -> Iterator[Callable[[], Memory]]:
-    """Gives whoever answers: from an index on disk, or from the files alone."""
-    if request.param == "index":
-        yield lambda: memory
-        return
-
-    def without_index() -> Memory:
-        """Somebody who finds a file in the index's place that is none, and may not replace it."""
-        memory.close()
-        for file in memory.root.glob(f"{INDEX_FILE}*"):
-            file.unlink()
-        (memory.root / INDEX_FILE).mkdir()
-        return Memory(memory.root, clock=memory.options.clock)
-
-    yield without_index
-
-
 def related(session: Session, source: str, target: str, relation: str) -> str:
     """A relationship as a person writes it into the file, unchecked."""
     return session.record(RELATIONSHIP, {"source": source, "target": target, "relationship": relation}).id
@@ -68,15 +48,14 @@ def marks(memory: Memory, kind: str = "decision") -> dict[str, tuple[str, ...]]:
     return {f"{record.session}/{record.id}": record.marks for record in memory.by_type(kind)}
 
 
-def test_a_decision_is_superseded_in_its_session_and_in_another(memory: Memory, asked: Callable[[], Memory]) -> None:
+def test_a_decision_is_superseded_in_its_session_and_in_another(memory: Memory) -> None:
     old, new = memory.create_session(id="old"), memory.create_session(id="new")
     old.record_decision("Orders go to MySQL", made_by="ada")
     old.record_decision("Orders go to MariaDB", made_by="ada")
     new.record_decision("Orders go to PostgreSQL", made_by="ada")
     related(old, "DEC-002", "DEC-001", "supersedes")
     relation = related(new, "DEC-001", "old/DEC-002", "supersedes")
-    answering = asked()
-    found = answering.search("orders go to")
+    found = memory.search("orders go to")
     assert next(f"{record.session}/{record.id}" for record in found) == "new/DEC-001"
     assert {f"{record.session}/{record.id}": (record.marks, record.holds) for record in found if record.type == "decision"} == {
         "new/DEC-001": ((), True),
@@ -84,9 +63,9 @@ def test_a_decision_is_superseded_in_its_session_and_in_another(memory: Memory, 
         "old/DEC-002": (("superseded by new/DEC-001",), False),
     }
     # A question to the old session alone knows of the new one, and of the end of the relationship.
-    assert answering.session("old").get("DEC-002").marks == ("superseded by new/DEC-001",)
+    assert memory.session("old").get("DEC-002").marks == ("superseded by new/DEC-001",)
     memory.session("new").delete(relation, reason="wrong")
-    assert answering.session("old").get("DEC-002").marks == ()
+    assert memory.session("old").get("DEC-002").marks == ()
 
 
 def test_chains_and_circles(memory: Memory) -> None:
@@ -100,7 +79,7 @@ def test_chains_and_circles(memory: Memory) -> None:
     }  # fmt: skip
 
 
-def test_what_a_record_says_of_itself(memory: Memory, asked: Callable[[], Memory]) -> None:
+def test_what_a_record_says_of_itself(memory: Memory) -> None:
     session = memory.create_session(id="s")
     for status in ("accepted", "superseded", "Rejected", "reverted", "implemented"):
         session.record_decision(f"A decision that is {status}", made_by="ada", status=status)
@@ -108,14 +87,14 @@ def test_what_a_record_says_of_itself(memory: Memory, asked: Callable[[], Memory
     session.record_learning("Never mind", learned_by="ada", status="rejected")
     session.record_finding("It leaks", discovered_by="ada")
     session.resolve_finding("FIND-001", resolved_by="ada", action_taken="mended")
-    found = {record.id: record.marks for record in asked().session("s").search(limit=None)}
+    found = {record.id: record.marks for record in memory.session("s").search(limit=None)}
     assert found == {
         "DEC-001": (), "DEC-002": ("superseded",), "DEC-003": ("rejected",), "DEC-004": ("reverted",), "DEC-005": (),
         "DEC-006": ("superseded by DEC-001",), "LEARN-001": ("rejected",), "FIND-001": ("resolved",),
     }  # fmt: skip
 
 
-def test_the_latest_explicit_preference_of_a_topic_holds(memory: Memory, asked: Callable[[], Memory]) -> None:
+def test_the_latest_explicit_preference_of_a_topic_holds(memory: Memory) -> None:
     one, two, other = (memory.create_session(id=name, project=project) for name, project in
                        (("one", "Web Shop"), ("two", "web-shop"), ("other", "Blog")))  # fmt: skip
     one.record_preference("Tabs", topic="Indentation", confidence="explicit")
@@ -125,8 +104,7 @@ def test_the_latest_explicit_preference_of_a_topic_holds(memory: Memory, asked: 
     two.record_preference("Dark", topic="theme", confidence="explicit")
     two.record_preference("Three blanks", topic="indentation", confidence="explicit", applies_to={"agents": ["bob"]})
     two.record_preference("Light", topic="theme", confidence="explicit")
-    answering = asked()
-    assert marks(answering, "preference") == {
+    assert marks(memory, "preference") == {
         "one/PREF-001": ("replaced by two/PREF-001",), "one/PREF-002": (), "other/PREF-001": (), "two/PREF-001": (),
         "two/PREF-002": ("replaced by PREF-004",), "two/PREF-003": (), "two/PREF-004": (),
     }  # fmt: skip
@@ -209,17 +187,6 @@ def test_what_cannot_be_related_is_refused(
     assert memory.session("new").records("relationship") == []
 
 
-def test_a_transaction_relates_what_it_has_not_written_yet(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    with session.transaction() as tx:
-        decision = tx.record_decision("Use PostgreSQL", made_by="ada")
-        finding = tx.record_finding("Slow", discovered_by="ada")
-        tx.save_artifact("plan", "# Plan")
-        tx.relate(decision.id, finding.id, "resolves")
-        tx.relate(decision.id, "plan", "is described in")
-    assert session.get("FIND-001").data["resolution"]["action_taken"] == "DEC-001"
-
-
 def test_what_holds_everywhere_is_superseded_in_itself(memory: Memory) -> None:
     everywhere = memory.everywhere
     everywhere.record_pattern("Reviews find more before noon")
@@ -234,14 +201,14 @@ def test_what_holds_everywhere_is_superseded_in_itself(memory: Memory) -> None:
     assert everywhere.get("PAT-002").marks == ("superseded by s/LEARN-001",)
 
 
-def test_a_decision_of_an_archived_session_is_superseded(memory: Memory, asked: Callable[[], Memory]) -> None:
+def test_a_decision_of_an_archived_session_is_superseded(memory: Memory) -> None:
     old, new = memory.create_session(id="old", project="P"), memory.create_session(id="new", project="P")
     old.record_decision("Use MySQL", made_by="ada")
     memory.archive_session("old", "done")
     packed = (memory.root / "archived/old/archive.tar.gz").read_bytes()
     new.record_decision("Use PostgreSQL", made_by="ada")
     new.supersede("old/DEC-001", by="DEC-001")
-    assert marks(asked())["old/DEC-001"] == ("archived", "superseded by new/DEC-001")
+    assert marks(memory)["old/DEC-001"] == ("archived", "superseded by new/DEC-001")
     assert (memory.root / "archived/old/archive.tar.gz").read_bytes() == packed
     # A session that is archived goes on to supersede.
     memory.restore_session("old")
