@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ..model.times import render_time
-from ..redaction.redact import harmless
+from ..redaction.redact import Redaction
 from .tree import Tree
 
 FILE = "audit.log"
@@ -38,14 +38,16 @@ def note(
 
     A secret in a name or an id stays out of a file that is never rewritten.
     """
-    line = {"at": render_time(at), "action": action, "by": by, "session": session, "count": count}
+    line: dict[str, Any] = {"at": render_time(at), "action": action, "by": by}
+    line |= {"session": session, "count": count}
     for name, value in facts.items():
-        if value in (None, (), [], {}):
-            continue
-        if isinstance(value, (list, tuple)) and len(value) > _IDS_CAP:
-            value = [*value[:_IDS_CAP], f"and {len(value) - _IDS_CAP} more"]
-        line[name] = value
-    text = json.dumps(_without_secrets(line), ensure_ascii=False).encode("utf-8", "replace")
+        if isinstance(value, (list, tuple)):
+            more = [f"and {len(value) - _IDS_CAP} more"] if len(value) > _IDS_CAP else []
+            value = [*value[:_IDS_CAP], *more]
+        if value not in (None, [], {}):
+            line[name] = value
+    clean, _ = Redaction().redacted_value(line)
+    text = json.dumps(clean, ensure_ascii=False).encode("utf-8", "replace")
     tree.append_line(FILE, text + b"\n", head=b"")
 
 
@@ -60,11 +62,3 @@ def noted(
     except BaseException as error:
         note(tree, action, at=clock(), by=by, **facts, failed=type(error).__name__)
         raise
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, str):
-        return harmless(value)
-    if isinstance(value, dict):
-        return {_without_secrets(key): _without_secrets(item) for key, item in value.items()}
-    return [*map(_without_secrets, value)] if isinstance(value, (list, tuple)) else value

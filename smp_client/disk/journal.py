@@ -198,21 +198,19 @@ def recover(scope: Scope, *, wait: bool) -> None:
     """
     deadline = time.monotonic() + (scope.options.lock_timeout_s if wait else NO_PATIENCE)
     for name in pending(scope):
-        while True:
+        while scope.tree.exists(name):
             try:
                 _recover_one(scope, name)
                 break
             except FileNotFoundError:
                 if scope.tree.exists(name):
                     raise  # something that the intent needs is gone
-                break
             except LockTimeout:
-                # When its writer has finished the intent, another pass may hold the lock already.
-                if not wait or not scope.tree.exists(name):
+                if not wait:
                     break
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(_PAUSE_S)
+                time.sleep(_PAUSE_S)
 
 
 def _recover_one(scope: Scope, name: str) -> None:

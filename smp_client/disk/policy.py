@@ -1,8 +1,8 @@
 """How a client behaves, and the daemon's configuration of decay, ranking and redaction for it.
 
 The configuration is in `.smp/policy.json`, so that library and command answer and write alike.
-Without the file, or with one that makes no sense, the defaults hold: secrets are redacted. A client
-with a policy of its own uses that.
+Without the file, or where any part of it makes no sense, the defaults hold: secrets are redacted. A
+client with a policy of its own uses that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ..model.errors import Invalid, InvalidQuery, UnsafePath
+from ..model.errors import SMPError
 from ..model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from ..model.priority import Policy, Rule
 from ..model.ranking import Weights
@@ -24,7 +24,11 @@ from ..redaction.redact import Redaction
 from .tree import Tree, version_of
 
 POLICY_FILE = ".smp/policy.json"
-_PARTS = {"version", "decay", "ranking", "redaction"}
+_RATES = ("age_rate", "boost_cap", "decayed_below")
+# A file that is not of our form raises one of these.
+_NONSENSE = (
+    OSError, SMPError, ValueError, RecursionError, LookupError, TypeError, AttributeError,
+)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 _NUMBERS_CAP = 1000
 _MOST = 1_000_000.0  # as a rate: a half-life of less than a tenth of a second
@@ -76,12 +80,10 @@ def published(tree: Tree) -> Published:
         return _DEFAULTS
     known = _KNOWN.get(path)
     if known is None or known[0] != version:
-        said = None
-        with suppress(OSError, UnsafePath, ValueError, RecursionError):  # anybody can write a file
-            said = json.loads(tree.read(POLICY_FILE))
-        is_sound = isinstance(said, dict) and said.keys() >= _PARTS
-        known = version, Published(*_answering(said), _redaction(said), is_sound)
-        _KNOWN[path] = known
+        found = Published(is_sound=False)
+        with suppress(*_NONSENSE):  # anybody can write a file
+            found = _parse(tree.read(POLICY_FILE))
+        known = _KNOWN[path] = version, found
     return known[1]
 
 
@@ -89,40 +91,28 @@ _DEFAULTS = Published()
 _KNOWN: dict[str, tuple[list[int], Published]] = {}  # by path, with the version of the file
 
 
-def _answering(said: Any) -> tuple[Policy, Weights]:
-    """Return decay and ranking, of a file of the right shape: a wrong one keeps nobody from asking.
+def _parse(content: bytes) -> Published:
+    """Return the configuration in a file. Raise where any part of it makes no sense.
 
-    Names become a part of every question, so they must be names.
+    It turns no redaction off, since it can come with a cloned repository.
     """
-    try:
-        decay, ranking = said["decay"], dict(said["ranking"])
-        rules, states = decay["rules"], ranking.pop("states")
-        rates = [decay[name] for name in ("age_rate", "boost_cap", "decayed_below")]
-        numbers = [*rates, *states.values(), *ranking.values()]
-        for rule in rules.values():
-            numbers += rule.values()
-        are_names = all(map(_NAME.fullmatch, (*rules, *states)))
-        if are_names and len(numbers) <= _NUMBERS_CAP and all(map(_is_number, numbers)):
-            given = {name: Rule(**rule) for name, rule in rules.items()}
-            weights = Weights(states=dict(states), **ranking)
-            return Policy({**Policy().rules, **given}, *rates), weights
-    except (LookupError, TypeError, AttributeError, InvalidQuery):
-        pass
-    return Policy(), Weights()
-
-
-def _redaction(said: Any) -> Redaction:
-    """Return the redaction with the additions of the file, which turns nothing off.
-
-    A file in the tree can come with a cloned repository.
-    """
-    with suppress(Invalid, KeyError, TypeError, AttributeError):
-        part = said["redaction"]
-        personal, patterns = part["personal"], part["patterns"]
-        edits = str(part.get("unlocked_edits", "report"))
-        if isinstance(personal, list) and isinstance(patterns, dict):
-            return Redaction(True, tuple(map(str, personal)), tuple(patterns.items()), edits)
-    return Redaction()
+    said = json.loads(content)
+    decay, ranking, wanted = said["decay"], said["ranking"], said["redaction"]
+    rules, rates, states = decay["rules"], [decay[name] for name in _RATES], ranking.pop("states")
+    numbers = [*rates, *states.values(), *ranking.values()]
+    for rule in rules.values():
+        numbers += rule.values()
+    is_sound = len(numbers) <= _NUMBERS_CAP and all(map(_is_number, numbers))
+    # Names become a part of every question.
+    if not is_sound or not all(map(_NAME.fullmatch, (*rules, *states))):
+        raise ValueError("a number or a name that no configuration has")
+    given = {name: Rule(**rule) for name, rule in rules.items()}
+    patterns, edits = tuple(wanted["patterns"].items()), wanted["unlocked_edits"]
+    return Published(
+        Policy({**Policy().rules, **given}, *rates),
+        Weights(states=states, **ranking),
+        Redaction(True, tuple(wanted["personal"]), patterns, edits),
+    )
 
 
 def _is_number(value: Any) -> bool:

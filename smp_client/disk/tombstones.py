@@ -29,31 +29,29 @@ class Purged:
     """The purged memories of one session, or of `global`."""
 
     whole: str = ""  # when the session itself was purged, if it was
-    # By each id; of a session that was made anew since, only since then.
-    _entries: dict[str, list[Mapping[str, Value]]] = field(default_factory=dict)
+    # The times by file and id; of a session that was made anew since, only since then.
+    _stamps: dict[tuple[str, str], list[Value]] = field(default_factory=dict)
 
     def holds(self, file: str, value: Mapping[str, Value]) -> bool:
         """Return whether this very memory was purged.
 
         A memory from another layout may have an id that was another's here; its time tells.
         """
-        is_foreign = isinstance(value.get(_IMPORTED), dict)
-        stamp = value.get("timestamp")
-        for name in {str(value.get("id")), str(value.get(_IMPORTED_ID))}:
-            for entry in self._entries.get(name, ()):
-                is_same = stamp is None or entry.get("timestamp") in (None, stamp)
-                # The file, because each agent counts its earlier states by itself.
-                if entry.get("file") == file and (is_same or not is_foreign):
-                    return True
+        is_own, stamp = not isinstance(value.get(_IMPORTED), dict), value.get("timestamp")
+        for name in (value.get("id"), value.get(_IMPORTED_ID)):
+            # By the file too, because each agent counts its earlier states by itself.
+            stamps = self._stamps.get((file, str(name)), ())
+            if stamps and (is_own or stamp is None or None in stamps or stamp in stamps):
+                return True
         return False
 
     def take(self, entry: Mapping[str, Value]) -> None:
         if "id" not in entry:
-            self.whole, self._entries = str(entry.get("purged_at")), {}
+            self.whole, self._stamps = str(entry.get("purged_at")), {}
             return
-        imported = entry.get("imported_ids")
+        file, stamp, imported = (entry.get(name) for name in ("file", "timestamp", "imported_ids"))
         for name in (entry["id"], *(imported if isinstance(imported, list) else ())):
-            self._entries.setdefault(str(name), []).append(entry)
+            self._stamps.setdefault((str(file), str(name)), []).append(stamp)
 
 
 def note(

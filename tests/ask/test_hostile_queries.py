@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from smp_client import InvalidQuery, Memory, Session
 from smp_client.disk import access
-from smp_client.disk.policy import POLICY_FILE, published
-from smp_client.model.priority import Policy
-from smp_client.model.ranking import Weights
+from smp_client.disk.policy import POLICY_FILE, Published, published
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 HUGE = 2**70
@@ -88,12 +86,12 @@ def test_a_clock_without_a_zone_is_taken_as_utc(memory: Memory, session: Session
 # policy.json.
 
 
-
 def said(**ranking: Any) -> str:
     decay = {"rules": {}, "age_rate": 0.01, "boost_cap": 0.2, "decayed_below": 0.3}
     ranks = {"text": 0.4, "time": 0.3, "importance": 0.2, "access": 0.1, "influence": 0.5}
     whole = {"decay": decay, "ranking": {**ranks, "states": {}, **ranking}}
-    return json.dumps({"version": 1, **whole})
+    redaction = {"personal": [], "patterns": {}, "unlocked_edits": "report"}
+    return json.dumps({"version": 1, **whole, "redaction": redaction})
 
 
 WRONG_POLICIES = {
@@ -108,7 +106,7 @@ WRONG_POLICIES = {
 def test_a_policy_that_makes_no_sense_leaves_the_defaults(asked: Session, content: str) -> None:
     memory = Memory(asked.scope.tree.root, count_access=False)
     (memory.root / POLICY_FILE).write_bytes(content.encode())
-    assert published(memory.tree)[:2] == (Policy(), Weights())
+    assert published(memory.tree) == Published(is_sound=False)
     assert set(ids(memory.search())) == {"DEC-001", "PREF-001"}
 
 
