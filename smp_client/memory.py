@@ -233,13 +233,12 @@ class Memory(Place):
         Without a project, or with `*`, it is about every session of this tree. With a session and
         no project, that session's project is meant.
         """
-        from .agents.agent import AgentMemory
         from .agents.context import Request, Rights, context_of
 
         if session is None:
             request = Request(project, agent, task, topic, None, max_tokens)
             return context_of(self._asker(), request, Rights())
-        reader = AgentMemory(self.session(session), agent)
+        reader = self.session(session).agent(agent)
         return reader.context(topic, max_tokens, task, project=project)
 
     def archive_session(

@@ -6,11 +6,9 @@ layer is imported late, so that a program that only writes starts without it.
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .ask import questions
 from .ask.argument import shown
@@ -45,7 +43,7 @@ from .text.mapping import load_mapping, replace_parts
 from .text.values import Value
 from .text.version import PROFILE
 from .transaction import Transaction
-from .writer import Time, Writer
+from .writer import T, Time, Writer
 
 if TYPE_CHECKING:
     from .agents.agent import AgentMemory
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
     from .privacy.anonymise import Anonymized
 
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
-T = TypeVar("T")
 
 
 class Problem(NamedTuple):
@@ -126,12 +123,13 @@ class RecordFiles(Writer):
         problems: list[Problem] = []
         for kind in self.kinds:
             content = self.scope.read(kind.file)
-            found, breaks = format_of(kind).parse(content), [*re.finditer(rb"\n", content)]
+            found, line, at = format_of(kind).parse(content), 0, 0
             why = "the record has no id, or one that is no text"
             nameless = (Bad(*one[:2], 1, why) for one in found.records if not one.has_id)
-            for bad in (*found.bad, *nameless):
-                above = bisect_left(breaks, bad.start, key=re.Match.start)
-                problems.append(Problem(kind.file, above + bad.line, bad.problem))
+            for bad in sorted([*found.bad, *nameless]):
+                line += content.count(b"\n", at, bad.start)
+                at = bad.start
+                problems.append(Problem(kind.file, line + bad.line, bad.problem))
         return problems
 
     def transaction(self, numbers: int = 1) -> Transaction:
@@ -164,12 +162,17 @@ class RecordFiles(Writer):
 
     def kind_of_record(self, memory_id: str) -> Kind:
         """Return the kind of a memory. An unknown prefix has all files searched."""
-        if kind := kind_of(memory_id, self.kinds):
-            return kind
-        for kind in self.kinds:
-            if format_of(kind).find(self.scope.read(kind.file), memory_id):
-                return kind
-        raise self._missing(memory_id)
+        return self._located(memory_id)[0]
+
+    def _located(self, memory_id: str) -> tuple[Kind, dict[str, Value]]:
+        kind = kind_of(memory_id, self.kinds)
+        for one in self.kinds if kind is None else [kind]:
+            found = format_of(one).find(self.scope.read(one.file), memory_id)
+            if found and not is_deleted(one, found.value):
+                return one, found.value
+        from .change.holdings import missing
+
+        raise missing(self.scope, memory_id)
 
     def _asker(self) -> Asker:
         """Return the asker for this scope and for the memories that compaction has evicted."""
@@ -198,10 +201,7 @@ class RecordFiles(Writer):
         value = append(self.scope, kind, body, self.quota_bytes)
         return as_record(kind, self.scope.name, value)
 
-    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
-        return self._committed(lambda transaction: transaction.update(memory_id, **changes))
-
-    def _committed(self, write: Callable[[Transaction], T]) -> T:
+    def _write(self, write: Callable[[Transaction], T]) -> T:
         """Commit one write. After a conflict, write again on top of the other writer's change."""
         for attempt in range(_ATTEMPTS):
             transaction = Transaction(self)
@@ -214,23 +214,9 @@ class RecordFiles(Writer):
                     raise
         return written
 
-    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        self._committed(lambda transaction: transaction.save_agent_state(agent, state))
-
-    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        self._committed(lambda one: one._save_artifact(artifact_id, content, fields))
-
     def _find(self, memory_id: str) -> Record:
-        kind = self.kind_of_record(memory_id)
-        located = format_of(kind).find(self.scope.read(kind.file), memory_id)
-        if located is None or is_deleted(kind, located.value):
-            raise self._missing(memory_id)
-        return as_record(kind, self.scope.name, located.value)
-
-    def _missing(self, memory_id: str) -> errors.MemoryNotFound:
-        from .change.holdings import missing
-
-        return missing(self.scope, memory_id)
+        kind, value = self._located(memory_id)
+        return as_record(kind, self.scope.name, value)
 
     def _memory_named(self, name: str) -> Record:
         """Return the memory of an id in this scope, or of `SESSION/ID` anywhere."""
@@ -348,7 +334,7 @@ class Session(RecordFiles):
         names = [name for name in files if f"{directory}/{name}" not in going]
         return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
 
-    def agent(self, name: str) -> AgentMemory:
+    def agent(self, name: str | None = None) -> AgentMemory:
         """Return the session as an agent sees it: its context, its records, its own state."""
         from .agents.agent import AgentMemory
 
@@ -368,9 +354,7 @@ class Session(RecordFiles):
 
         `how` is as for `AgentMemory.context`.
         """
-        from .agents.agent import AgentMemory
-
-        return AgentMemory(self).context(topic, max_tokens, task, **how)
+        return self.agent().context(topic, max_tokens, task, **how)
 
     def size(self) -> Size:
         """Return the size of the session and of its files, and in how many days it will be full."""
@@ -475,12 +459,6 @@ class GlobalMemory(RecordFiles):
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self.memory.create()
         return super()._add(kind, fields, timestamp)
-
-    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        raise errors.Invalid(["agent states belong to a session"])
-
-    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        raise errors.Invalid(["artifacts belong to a session"])
 
 
 def _merge(old: Value, new: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .disk import journal
@@ -18,7 +18,7 @@ from .model.errors import Conflict, TransactionEnded
 from .model.record import Kind, Record, as_record, split_name
 from .text.contents import changed_fields, new_fields
 from .text.values import Value, hash_of, hash_of_bytes
-from .writer import Time, Writer
+from .writer import T, Time, Writer
 
 if TYPE_CHECKING:
     import os
@@ -125,18 +125,19 @@ class Transaction(Writer):
         self._next[kind.file] += 1
         return self._next[kind.file] - 1
 
-    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+    def _write(self, write: Callable[[Transaction], T]) -> T:
         self._require_active()
-        old = self._find(memory_id).data
-        kind = self._session.kind_of_record(memory_id)
+        return write(self)
+
+    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+        found = self._pending(memory_id) or self._session._find(memory_id)
+        kind = next(kind for kind in self._session.kinds if kind.type == found.type)
+        old = found.data
         new = changed_fields(kind, old, changes, self._now(), self.scope.redaction)
         key = (kind.file, memory_id)
         before = self._changed[key][0] if key in self._changed else hash_of(old)
         self._changed[key] = (before, new)
         return as_record(kind, self.scope.name, new)
-
-    def _find(self, memory_id: str) -> Record:
-        return self._pending(memory_id) or self._session._find(memory_id)
 
     def _memory_named(self, name: str) -> Record:
         session, memory_id = split_name(name, self.scope.name)
@@ -152,7 +153,6 @@ class Transaction(Writer):
         return Record(memory_id, "artifact", self.scope.name, {}, "") if is_artifact else None
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        self._require_active()
         file, now, redaction = state_file(agent), self._now(), self.scope.redaction
         before, current = self._contents(file)
         after = state_after(current, self.scope.name, agent, state, now, redaction)
@@ -161,7 +161,6 @@ class Transaction(Writer):
             self._new(*entry)
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        self._require_active()
         file, redaction = artifact_file(artifact_id), self.scope.redaction
         rendered = render_artifact(artifact_id, content, fields, self._now(), redaction)
         self._whole[file] = (self._contents(file)[0], rendered)

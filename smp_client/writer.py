@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .disk.scope import Scope
 from .index.validity import RESOLVES, SUPERSEDES, relation_of
@@ -25,7 +25,11 @@ from .model.record import (
     check_memory_name,
 )
 
+if TYPE_CHECKING:
+    from .transaction import Transaction
+
 Time = datetime | str
+T = TypeVar("T")
 
 
 class Writer(ABC):
@@ -36,13 +40,7 @@ class Writer(ABC):
     @abstractmethod
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record: ...
     @abstractmethod
-    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record: ...
-    @abstractmethod
-    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None: ...
-    @abstractmethod
-    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None: ...
-    @abstractmethod
-    def _find(self, memory_id: str) -> Record: ...
+    def _write(self, write: Callable[[Transaction], T]) -> T: ...
     @abstractmethod
     def _memory_named(self, name: str) -> Record: ...
 
@@ -107,9 +105,7 @@ class Writer(ABC):
         The target may be of another session, as `SESSION/ID`. A superseded target no longer holds,
         and a resolved finding is closed.
         """
-        own = self.scope.name
-        if own == GLOBAL:
-            raise Invalid(["relationships belong to a session"])
+        own = self._require_session("relationships")
         names = [check_memory_name(name) for name in (source, target)]
         new, old = (self._memory_named(name) for name in names)
         if new.session != own:
@@ -134,19 +130,20 @@ class Writer(ABC):
         In `global/`, which has no relationships, the old memory says so itself.
         """
         if self.scope.name == GLOBAL:
-            fields = {"status": "superseded", "superseded_by": self._find(by).id, **further}
-            return self.update(self._find(old).id, **fields)
+            fields = {"status": "superseded", "superseded_by": self._memory_named(by).id}
+            return self.update(self._memory_named(old).id, **fields, **further)
         return self.relate(by, old, SUPERSEDES, timestamp=timestamp, **further)
 
     def update(self, memory_id: str, **changes: Any) -> Record:
         """Replace the named fields; None removes a field. The text of a turn cannot be changed."""
-        return self._change(check_memory_id(memory_id), changes)
+        check_memory_id(memory_id)
+        return self._write(lambda to: to._change(memory_id, changes))
 
     def resolve_finding(
         self, memory_id: str, *, resolved_by: str, action_taken: str, **further: Any
     ) -> Record:
         """Close a finding, with who closed it and how."""
-        found = self._find(check_memory_id(memory_id))
+        found = self._memory_named(check_memory_id(memory_id))
         if found.type != FINDING.name:
             raise Invalid([f"{memory_id} is a {found.type}; only a finding can be resolved"])
         old = found.data.get("resolution")
@@ -154,7 +151,7 @@ class Writer(ABC):
         resolution.pop("next_steps", None)
         resolution |= {"status": "resolved", "resolved_at": self._now(), "resolved_by": resolved_by}
         resolution |= {"action_taken": action_taken, **further}
-        return self._change(memory_id, {"resolution": resolution})
+        return self.update(memory_id, resolution=resolution)
 
     def pin(self, memory_id: str) -> Record:
         """Pin a memory: it does not decay and is never evicted."""
@@ -167,8 +164,18 @@ class Writer(ABC):
         """Replace the named parts of an agent's state. The state before becomes history."""
         if not isinstance(state, Mapping):
             raise Invalid([f"the state of {agent!r} must be a mapping"])
-        self._save_state(check_file_id("agent", agent), state)
+        self._require_session("agent states")
+        check_file_id("agent", agent)
+        self._write(lambda to: to._save_state(agent, state))
 
     def save_artifact(self, artifact_id: str, content: str, **fields: Any) -> None:
         """Save a text that an agent made, under a name. Saving it again replaces it."""
-        self._save_artifact(check_file_id("artifact", artifact_id), content, fields)
+        self._require_session("artifacts")
+        check_file_id("artifact", artifact_id)
+        self._write(lambda to: to._save_artifact(artifact_id, content, fields))
+
+    def _require_session(self, belonging: str) -> str:
+        """Return the session, to which these belong; raise Invalid in `global/`."""
+        if self.scope.name == GLOBAL:
+            raise Invalid([f"{belonging} belong to a session"])
+        return self.scope.name

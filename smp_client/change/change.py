@@ -24,8 +24,8 @@ from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, StorageFailed, TransactionPending
 from ..model.record import TURN, Kind, kind_of_file
 from ..text.document import INDENT
-from ..text.edits import FEW, Edit, Spans, edited, located, replaced, spans, value_of
-from ..text.format import format_of, plain
+from ..text.edits import Edit, Spans, edited, number_of, value_of
+from ..text.format import format_of
 from ..text.values import Value, hash_of, hash_of_bytes
 from ..text.version import is_record_file
 from .digest import digest
@@ -169,14 +169,11 @@ class _Work:
         tail = tail_of(scope, kind, held)
         # Where nobody has taken a number since, those that are left can be given again.
         known = 0 if reserved is not None and tail.last == reserved.last else tail.last
-        numbers = (memory_id.rpartition("-")[2] for memory_id in added)
-        last = max([known, *(int(number) for number in numbers if number.isdecimal())])
-        tail = tail._replace(last=last)
+        tail = tail._replace(last=max([known, *map(number_of, added)]))
         is_certain = reserved is not None and reserved.is_held_by(held)
         if len(added) == len(changes) and is_certain:
-            new = tail.opening
-            for value in added.values():
-                new += format_of(kind).render(value, tail.indent)
+            records = (format_of(kind).render(value, tail.indent) for value in added.values())
+            new = b"".join([tail.opening, *records])
             self._steps.append({"file": file, "append": new.decode(), "at": tail.size})
             self._tails[file] = tail, tail.size + len(new)
             self.growth += len(new)
@@ -184,9 +181,8 @@ class _Work:
         content = scope.tree.read(scope.path(file))
         before, found = self._request.parsed.get(file, (None, None))
         found = found if before == content else None
-        edits, after = self._edited(kind, changes, content, last, found)
-        steps = [list(edit) for edit in edits]
-        self._steps.append({"file": file, "edit": steps, "last": last})
+        edits, after = self._edited(kind, changes, content, tail.last, found)
+        self._steps.append({"file": file, "edit": edits, "last": tail.last})
         self._ready[file] = (content, after)
         # A record that comes back may have a higher number, as bytes behind the tail may.
         is_known = all(one.old is not None or one.id in added for one in changes)
@@ -199,33 +195,22 @@ class _Work:
         self, kind: Kind, changes: Sequence[Change], content: bytes, last: int,
         found: Spans | None = None,
     ) -> tuple[list[Edit], bytes]:  # fmt: skip
-        """Return the edits of a file, and the file after them. Raises Conflict where one fails."""
-        if found is None and (
-            len(changes) > FEW or any(one.old is None or not one.id for one in changes)
-        ):
-            found = spans(kind, content)
-        if found is None:
-            standing = located(kind, content, [change.id for change in changes])
-        else:
-            standing = {span.id: span for span in found.records}
+        """Return the edits of a file, and the file after them. The draft gets the memories of now.
+
+        Raises Conflict where a memory is not as its change expects it.
+        """
         edits: list[Edit] = []
         for change in changes:
-            span, new = standing.get(change.id), change.new
-            if not change.id:
-                for line in found.head.splitlines(keepends=True) if found else ():
-                    if hash_of_bytes(line) == change.old:
-                        self._take(change, "head", line)
-            elif change.old is not None:
-                if span is None:
-                    raise self._conflict(change.id, _CHANGED)
-                stamp = span.value.get("timestamp")
-                self._take(change, kind.name, span.raw, timestamp=stamp, behind=span.behind)
-            if isinstance(new, Mapping):
-                render = format_of(kind).render
-                new = replaced(kind, span, new) if span is not None else render(new, INDENT)
-            text = None if new is None else new.decode()
-            edits.append(Edit(change.id, change.old, text, change.behind))
-        after, kept = edited(kind, content, edits, last, found)
+            new = change.new.decode() if isinstance(change.new, bytes) else change.new
+            edits.append(Edit(change.id, change.old, new, change.behind))
+        after, kept, standing = edited(kind, content, edits, last, found)
+        for change in (change for change in changes if change.old is not None):
+            span = standing.get(change.id or str(change.old))
+            if span is not None:
+                facts = {"timestamp": span.value.get("timestamp"), "behind": span.behind}
+                self._take(change, kind.name if change.id else "head", span.raw, **facts)
+            elif change.id:
+                kept.append(change.id)
         if kept:
             raise self._conflict(kept[0], _CHANGED)
         return edits, after
@@ -307,8 +292,7 @@ class _Work:
             here = [change for change in changes if change.file == file]
             before, after = files.pop(file, b""), None
             if is_record_file(file):
-                # A span of a file in another style could not be restored.
-                kind, before = kind_of_file(file), plain(file, before)
+                kind = kind_of_file(file)
                 last = format_of(kind).highest(format_of(kind).parse(before), before)
                 _, after = self._edited(kind, here, before, last)
             else:

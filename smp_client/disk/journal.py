@@ -299,10 +299,10 @@ def _after(
     content = content or format_of(kind).empty(scope.name, scope.options.clock(), [])
     if "edit" in step:
         edits = [Edit(*edit) for edit in step["edit"]]
-        content, changed = edited(kind, content, edits, step["last"])
+        done = edited(kind, content, edits, step["last"])
         if kept is not None:
-            kept[:] = changed
-        return content
+            kept[:] = done.kept
+        return done.content
     stays, added = _missing(content[step["at"] :], content, step["append"].encode())
     return content[: step["at"] + stays] + added
 

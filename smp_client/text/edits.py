@@ -19,23 +19,16 @@ _Splice = tuple[int, int, bytes]  # from, to, the bytes that come there
 class Edit(NamedTuple):
     """The change of one record.
 
-    `old` is the hash that it has now, or None where it comes in. `new` is its bytes, or None where
-    it goes. One that comes in stands behind the record with the id `behind`, and first where that
-    is None; where there is no such record it stands last. A turn stands where its number says.
-    An edit without an id is of the line of the head that has this hash.
+    `old` is the hash that it has now, or None where it comes in. `new` is its text, or its fields,
+    or None where it goes. One that comes in stands behind the record with the id `behind`, and
+    first where that is None; where there is no such record it stands last. A turn stands where its
+    number says. An edit without an id is of the line of the head that has this hash.
     """
 
     id: str
     old: str | None
-    new: str | None
+    new: str | Mapping[str, Value] | None
     behind: str | None = None
-
-
-class Edited(NamedTuple):
-    """A file after its edits, and the ids of the records that were somebody else's by then."""
-
-    content: bytes
-    kept: list[str]
 
 
 class Span(NamedTuple):
@@ -50,6 +43,14 @@ class Span(NamedTuple):
     @property
     def end(self) -> int:
         return self.start + len(self.raw)
+
+
+class Edited(NamedTuple):
+    """A file after its edits."""
+
+    content: bytes
+    kept: list[str]  # the ids of records that somebody else changed, and that therefore stay
+    before: dict[str, Span]  # by id, or by hash for a line of the head: as the edits found them
 
 
 class Spans(NamedTuple):
@@ -119,25 +120,25 @@ def edited(
     arriving: list[tuple[Edit, bytes]] = []
     kept: list[str] = []
     for edit in edits:
-        span = standing.get(edit.id)
-        new = b"" if edit.new is None else edit.new.encode()
         if not edit.id:
             at = 0
             for line in known.head.splitlines(keepends=True):
-                if hash_of_bytes(line) == edit.old:
-                    splices.append((at, at + len(line), new))
+                if edit.old == (digest := hash_of_bytes(line)):
+                    standing[digest] = Span("", {}, line, None, at)
+                    splices.append((at, at + len(line), str(edit.new or "").encode()))
                 at += len(line)
-        elif span is None:
+            continue
+        span = standing.get(edit.id)
+        new = _rendered(kind, edit.new, span, known.indent)
+        if span is None:
             if new and edit.old is None:
-                arriving.append((edit, _indented(kind, new, known.indent)))
+                arriving.append((edit, new))
             elif new:
                 kept.append(edit.id)  # somebody else removed it
-        else:
-            new = new and _indented(kind, new, _indent(span.raw))
-            if edit.old is not None and hash_of(span.value) == edit.old:
-                splices.append((span.start, span.end, _closed(new)))
-            elif span.raw.rstrip() != new.rstrip():
-                kept.append(edit.id)
+        elif edit.old is not None and hash_of(span.value) == edit.old:
+            splices.append((span.start, span.end, _closed(new)))
+        elif span.raw.rstrip() != new.rstrip():
+            kept.append(edit.id)
     is_shorter = any(not new and start >= len(known.head) for start, _, new in splices)
     splices += _arrivals(kind, known, len(content), arriving) if arriving else []
     pieces: list[bytes] = []
@@ -148,7 +149,8 @@ def edited(
         pieces += [b"\n", new] if new and is_open else [new]
         done = end
     after = b"".join([*pieces, content[done:]])
-    return Edited(format_of(kind).with_last(after, last) if is_shorter else after, kept)
+    after = format_of(kind).with_last(after, last) if is_shorter else after
+    return Edited(after, kept, standing)
 
 
 def _arrivals(
@@ -157,11 +159,11 @@ def _arrivals(
     """Return each record that arrives with its place: behind its predecessor, or at the end."""
     head, records, _ = known
     if kind is TURN:
-        highest = [*accumulate((_number(span.id) for span in records), max)]
+        highest = [*accumulate((number_of(span.id) for span in records), max)]
         starts = [*(span.start for span in records), end]
         splices = [
-            (starts[bisect_right(highest, _number(edit.id))], raw.rstrip(b"\n") + b"\n\n")
-            for edit, raw in sorted(arriving, key=lambda one: _number(one[0].id))
+            (starts[bisect_right(highest, number_of(edit.id))], raw.rstrip(b"\n") + b"\n\n")
+            for edit, raw in sorted(arriving, key=lambda one: number_of(one[0].id))
         ]
         return [(at, at, raw) for at, raw in splices]
     form = format_of(kind)
@@ -175,23 +177,32 @@ def _arrivals(
     return placed
 
 
-def replaced(kind: Kind, span: Span, value: Mapping[str, Value]) -> bytes:
-    """Return a span with other fields. Comments and blank lines below the record stay."""
+def _rendered(
+    kind: Kind, new: str | Mapping[str, Value] | None, span: Span | None, indent: int
+) -> bytes:
+    """Return the bytes of a record at the indentation of its file; none where it goes.
+
+    With other fields, comments and blank lines below the record stay.
+    """
+    if new is None:
+        return b""
+    indent = indent if span is None else _indent(span.raw)
+    if isinstance(new, str):
+        raw = new.encode()
+        if kind is TURN or _indent(raw) == indent:
+            return raw
+        return format_of(kind).render(value_of(kind, raw), indent)
+    rendered = format_of(kind).render(new, indent)
+    if span is None:
+        return rendered
     own = format_of(kind).own_end(span.raw, span.value)
-    return format_of(kind).render(value, _indent(span.raw)).rstrip(b"\n") + b"\n" + span.raw[own:]
+    return rendered.rstrip(b"\n") + b"\n" + span.raw[own:]
 
 
 def value_of(kind: Kind, raw: bytes) -> dict[str, Value]:
     """Return the fields of one record from its bytes; none where they cannot be read."""
     found = format_of(kind).parse_tail(raw, 0, _indent(raw)).records
     return found[0].value if found else {}
-
-
-def _indented(kind: Kind, raw: bytes, indent: int) -> bytes:
-    """Return the bytes of a record at the indentation of its file."""
-    if kind is TURN or _indent(raw) == indent:
-        return raw
-    return format_of(kind).render(value_of(kind, raw), indent)
 
 
 def _indent(raw: bytes) -> int:
@@ -202,6 +213,7 @@ def _closed(raw: bytes) -> bytes:
     return raw if not raw or raw.endswith(b"\n") else raw + b"\n"
 
 
-def _number(memory_id: str) -> int:
+def number_of(memory_id: str) -> int:
+    """Return the number at the end of an id; 0 where there is none."""
     number = memory_id.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
