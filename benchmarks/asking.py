@@ -401,7 +401,7 @@ def _rounds(operation: Operation) -> int:
 
 
 def _root(asked: Session | Memory) -> Path:
-    return asked.scope.tree.root if isinstance(asked, Session) else asked.root
+    return asked.memory.root if isinstance(asked, Session) else asked.root
 
 
 def _index_uri(asked: Session | Memory) -> str:

@@ -63,7 +63,7 @@ RESTING = {
 def write_to_found(bench: Bench) -> Iterator[Row]:
     for who, pause_s in PAUSES_S.items():
         session = new_session(bench.directory)
-        root = session.scope.tree.root
+        root = session.memory.root
         bare = partial(append_bare, bare_file(bench.directory, b""), rendered(DECISION, 1))
         with daemon(root), _writers(root, pause_s), _reader(root) as reader:
             times = bench.compare(partial(_write_and_find, session, reader), bare, rounds=300)
@@ -111,7 +111,7 @@ def burst(bench: Bench) -> Iterator[Row]:
     """Dropped by another program, which neither locks nor waits."""
     total = bench.rounds(BURST_FILES)
     session = new_session(bench.directory)
-    root = session.scope.tree.root
+    root = session.memory.root
     names = itertools.count(1)
     directories = [root / session.scope.path("artifacts"), bench.directory / "burst"]
     directories[1].mkdir()
@@ -143,7 +143,7 @@ def rebuild_all(bench: Bench) -> Iterator[Row]:
         session = new_session(bench.directory)
         text = content(DECISION, count_in(DECISION, megabytes))
         file_of(session, DECISION).write_bytes(text)
-        yield _rebuilt(bench, session.scope.tree.root, megabyte_label(megabytes), [text])
+        yield _rebuilt(bench, session.memory.root, megabyte_label(megabytes), [text])
     memory, texts, size = _many_sessions(bench)
     yield _rebuilt(bench, memory.root, size, texts)
 
@@ -166,7 +166,7 @@ def _parse_all(texts: list[bytes]) -> None:
 def _many_sessions(bench: Bench, sessions: int = 0) -> tuple[Memory, list[bytes], str]:
     sessions = sessions or bench.rounds(SESSIONS)
     text = content(DECISION, MEMORIES)
-    memory = Memory(new_session(bench.directory).scope.tree.root)
+    memory = Memory(new_session(bench.directory).memory.root)
     for number in range(sessions):
         file_of(memory.create_session(id=f"s{number}", quota_bytes=QUOTA_BYTES), DECISION).write_bytes(text)
     return memory, [text] * sessions, f"{sessions} x {MEMORIES:,}"

@@ -119,7 +119,7 @@ def sessions(bench: Bench) -> Iterator[Row]:
 
 
 def _tree(bench: Bench, count: int) -> Memory:
-    memory = Memory(new_session(bench.directory).scope.tree.root)
+    memory = Memory(new_session(bench.directory).memory.root)
     for number in range(count):
         fill_session(memory.create_session(quota_bytes=QUOTA_BYTES), IN_EACH, number % 10)
     index = Index.open(memory.root / INDEX_FILE)

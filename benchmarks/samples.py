@@ -71,7 +71,7 @@ def add(session: Session, kind: Kind) -> None:
 
 
 def file_of(session: Session, kind: Kind) -> Path:
-    return session.scope.tree.root / session.scope.path(kind.file)
+    return session.memory.root / session.scope.path(kind.file)
 
 
 def bare_file(directory: Path, before: bytes) -> Path:

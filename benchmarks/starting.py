@@ -30,7 +30,7 @@ def import_client(bench: Bench) -> Iterator[Row]:
 def commands(bench: Bench) -> Iterator[Row]:
     """A small tree, asked from a new process, with its index up to date."""
     session = new_session(bench.directory)
-    root = str(session.scope.tree.root)
+    root = session.scope.tree.path
     for _ in range(50):
         session.record_decision(**DECIDED)
     search = f"from smp_client import Memory; Memory({root!r}).search('oauth')"

@@ -349,7 +349,7 @@ def _memory(session: Session) -> Memory:
 
 
 def _root(session: Session) -> Path:
-    return session.scope.tree.root
+    return session.memory.root
 
 
 def _place(session: Session) -> Path:

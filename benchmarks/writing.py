@@ -113,7 +113,7 @@ def many_processes(bench: Bench) -> Iterator[Row]:
     """The same number of records written by many at once, and by one."""
     total = bench.rounds(1600)
     session = filled_session(bench.directory, DECISION, 0)
-    add_many = partial(_add_many, session.scope.tree.root, session.id, DECISION)
+    add_many = partial(_add_many, session.memory.root, session.id, DECISION)
     append_many = partial(_append_many, bare_file(bench.directory, b""), rendered(DECISION, 1))
     together = partial(_share, PROCESSES, total, add_many)
     for against, other in (

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .ask import questions
@@ -21,6 +20,8 @@ from .model.layout import GLOBAL, METADATA
 from .model.record import SESSION_KINDS, Record, check_memory_id, split_name
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .agents.context import Context
     from .ask.asker import Asker
     from .disk.bundle import Manifest
@@ -303,7 +304,7 @@ class Memory(Place):
 
     def _sessions(self) -> list[Session]:
         """Return the sessions in `active/`, by id."""
-        if not self.root.is_dir():
+        if not os.path.isdir(self.tree.path):
             return []
         self._recover_moves()
         found: list[Session] = []

@@ -187,12 +187,11 @@ class RecordFiles(Writer):
         return self.memory._asker_of([self.scope.name])
 
     def _kind_named(self, name: str) -> Kind:
-        names = {kind.name: kind for kind in self.kinds}
-        names |= {kind.prefix.lower(): kind for kind in self.kinds}
-        if not isinstance(name, str) or name not in names:
-            known = ", ".join(kind.type for kind in self.kinds)
-            raise errors.Invalid([f"type {shown(name)} must be one of {known}"])
-        return names[name]
+        for kind in self.kinds:
+            if name in (kind.name, kind.prefix.lower()):
+                return kind
+        known = ", ".join(kind.type for kind in self.kinds)
+        raise errors.Invalid([f"type {shown(name)} must be one of {known}"])
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         kind = self._kind_named(kind.name)

@@ -121,7 +121,7 @@ def test_a_program_starts_without_the_packages_that_take_long_to_load(tmp_path: 
     """`inspect` comes with dataclasses. A question needs SQLite, and PyYAML only for new files."""
     code = (
         "import sys; from smp_client import Memory;"
-        "slow = {'filelock', 'hashlib', 'inspect', 'sqlite3', 'tarfile', 'yaml'};"
+        "slow = {'filelock', 'hashlib', 'inspect', 'pathlib', 'sqlite3', 'tarfile', 'yaml'};"
         "assert not slow & {*sys.modules}, slow & {*sys.modules};"
         "memory = Memory('sessions'); memory.create(); memory.search('x');"
         "slow = {'tarfile', 'yaml'};"
@@ -196,7 +196,8 @@ LATE = {
     "it is of an extra": ("numpy", "safetensors.numpy", "tokenizers"),
     "a system may lack it": ("watchdog.observers.inotify_c",),
     "it takes long to load, and most processes do without": (
-        "ctypes", "difflib", "filelock", "hashlib", "importlib", "random", "shutil", "yaml",
+        "ctypes", "difflib", "filelock", "hashlib", "importlib", "pathlib", "random",
+        "shutil", "signal", "yaml",
         "smp_client.redaction.personal", "smp_client.redaction.secrets", "smp_daemon.schedule",
         "smp_client.disk.bundle", "smp_client.disk.tombstones",
     ),
@@ -209,8 +210,9 @@ LATE = {
         "smp_client.erasure", "smp_client.exchange.gate", "smp_client.index.fresh",
         "smp_client.index.topics", "smp_client.passes.check", "smp_client.passes.compaction",
         "smp_client.passes.decay", "smp_client.passes.lifecycle", "smp_client.session_name",
-        "smp_client.disk.journal", "smp_client.disk.scope", "smp_client.disk.session_files",
-        "smp_client.session", "smp_client.text.format", "smp_client.text.version",
+        "smp_client.disk.access", "smp_client.disk.journal", "smp_client.disk.scope",
+        "smp_client.disk.session_files", "smp_client.index.take_in", "smp_client.session",
+        "smp_client.text.format",
     ),
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ AT = datetime(2026, 1, 11, 14, 30, 5, tzinfo=UTC)
 
 
 def folder(session: Session) -> Path:
-    return session.scope.tree.root / session.scope.directory
+    return session.memory.root / session.scope.directory
 
 
 def on_disk(session: Session, file: str) -> object:

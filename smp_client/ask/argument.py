@@ -17,7 +17,7 @@ _UNITS = {
     "day": timedelta(days=1), "week": timedelta(weeks=1), "month": timedelta(days=30),
     "year": timedelta(days=365),
 }  # fmt: skip
-_RELATIVE = re.compile(r"(?:(?:the )?(?:last|past) )?(?:(\d{1,6}) ?)?([a-z]+?)s?(?: ago)?")
+_RELATIVE = r"(?:(?:the )?(?:last|past) )?(?:(\d{1,6}) ?)?([a-z]+?)s?(?: ago)?"
 EXAMPLES = (
     'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "today"'
     ' or "yesterday"'
@@ -70,7 +70,7 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
         return now
     if text in ("today", "yesterday"):
         return _day((now - timedelta(days=text == "yesterday")).date(), end=end)
-    said = _RELATIVE.fullmatch(text)
+    said = re.fullmatch(_RELATIVE, text)
     unit = _UNITS.get(said[2]) if said else None
     if said and unit and (said[1] or " " in text):
         return now - int(said[1] or 1) * unit

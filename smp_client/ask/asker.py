@@ -6,13 +6,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ..disk import access
 from ..disk.place import session_of
 from ..disk.policy import Options, published
-from ..disk.scope import Scope
 from ..index.fresh import Fresh, Question, Source
 from ..index.validity import is_away, project_of
-from ..model.layout import GLOBAL
 from ..model.priority import Policy
 from ..model.ranking import Weights
 from .argument import sayable
@@ -20,6 +17,7 @@ from .options import Answer, QueryOptions, Wanted, wanted
 from .priorities import View, prepare
 
 if TYPE_CHECKING:
+    from ..disk.scope import Scope
     from ..index.database import Index
 
 T = TypeVar("T")
@@ -43,6 +41,8 @@ class Asker(NamedTuple):
             for record in found:
                 if not is_away(record.marks):  # in a bundle nothing changes by being read
                     read.setdefault(record.session, []).append(record.id)
+            from ..disk import access  # late: it loads all that writes, and a list is no reading
+
             for session, ids in read.items():
                 access.note(self.scope(session), ids, now)
         return found
@@ -69,7 +69,7 @@ class Asker(NamedTuple):
     def _policy(self) -> tuple[Policy, Weights]:
         if self.options.policy and self.options.weights:
             return self.options.policy, self.options.weights
-        said = published(self.scope(GLOBAL).tree)
+        said = published(self.fresh.place.tree)
         return self.options.policy or said.policy, self.options.weights or said.weights
 
 

@@ -18,6 +18,7 @@ from heapq import nlargest
 from typing import NamedTuple
 
 from ..index.sql import Sql
+from .argument import sayable
 
 TEXT_CAP = 65_536  # characters: a longer text was pasted, and its beginning says what it is about
 WORD_CAP = 64  # different plain words of one question: of a longer text the longest, which say most
@@ -43,14 +44,11 @@ STOP_WORDS = frozenset(
 # A word as unicode61 sees it, which reads through these accents.
 TOKEN = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u0331])*")
 IDENTIFIER = re.compile(r"[^\W\d_]+-\d+")  # DEC-001, whose halves mean nothing
-_CONTRACTION = re.compile(r"(.*)['’](?:s|re|ve|ll|d|m)", re.IGNORECASE | re.DOTALL)
-_NEGATION = re.compile(r"[a-z]+n['’]t", re.IGNORECASE)
+_CONTRACTED = ("s", "re", "ve", "ll", "d", "m")  # behind an apostrophe
 _PIECE = re.compile(
     r"""(?P<sign>(?<![^\s(])[+-](?=["\w]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"()]+))"""
 )
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟", '"'))
-# Each ends a string of FTS5, ends its expression, or is no character.
-_UNSAYABLE = re.compile('["\x00\ud800-\udfff]')
 
 
 class Term(NamedTuple):
@@ -107,19 +105,22 @@ def tokens(text: str) -> list[str]:
 
 def quoted(text: str) -> str:
     """Return a text as FTS5 takes it: these words in this order."""
-    return f'"{_UNSAYABLE.sub(" ", text)}"'
+    # Each ends a string of FTS5, or its expression.
+    text = sayable(text).replace('"', " ").replace("\0", " ")
+    return f'"{text}"'
 
 
 def _core(chunk: str) -> str:
     """Return the part of a chunk from its first word to its last, without an 's at its end."""
     found = list(TOKEN.finditer(chunk))
     core = chunk[found[0].start() : found[-1].end()] if found else ""
-    contraction = _CONTRACTION.fullmatch(core)
-    return contraction[1] if contraction else core
+    short, apostrophe, ending = core.replace("’", "'").rpartition("'")
+    return core[: len(short)] if apostrophe and ending.lower() in _CONTRACTED else core
 
 
 def _is_stop(form: str) -> bool:
-    return form.lower() in STOP_WORDS or bool(_NEGATION.fullmatch(form))
+    form = form.lower().replace("’", "'")
+    return form in STOP_WORDS or (form.endswith("n't") and form[:-3].isalpha())
 
 
 def _terms(chunks: Iterable[str]) -> tuple[list[Term], list[Term]]:

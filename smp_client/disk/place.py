@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..model import layout
 from ..model.errors import SessionNotFound, UnsafePath
@@ -27,7 +27,11 @@ from ..model.layout import (
     is_session_id,
 )
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
+from ..text.version import require_known, stated
 from .tree import Tree, version_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
 EVICTED, ENDING = "evicted-", ".tar.gz"
@@ -42,23 +46,29 @@ class Place:
     """A root; with none given, the nearest one (see `find_root`). Making it touches no file."""
 
     def __init__(self, root: str | Path | None = None) -> None:
-        self.root = Path(root).expanduser().absolute() if root is not None else layout.find_root()
-        self.tree = Tree(self.root)
+        self.tree = Tree(layout.find_root() if root is None else layout.absolute(root))
         self._marked: list[int] | None = None  # the marker that was looked into
+
+    @property
+    def root(self) -> Path:
+        from pathlib import Path  # late: it loads `urllib`, and most programs do without
+
+        return Path(self.tree.path)
 
     def require(self) -> None:
         """Raise where there is no tree: a mistyped name must not make one."""
-        if not layout.is_tree(self.root):
-            below = layout.sessions_of(self.root)
+        if not layout.is_tree(self.tree.path):
+            below = layout.sessions_of(self.tree.path)
             raise self._no_memory(below if below and layout.is_tree(below) else None)
         self.require_known_version()
 
     def require_room(self) -> None:
         """Raise in a project, whose sessions have a place of their own below it."""
-        if not layout.is_tree(self.root) and (below := layout.sessions_of(self.root)):
+        path = self.tree.path
+        if not layout.is_tree(path) and (below := layout.sessions_of(path)):
             raise self._no_memory(below)
 
-    def _no_memory(self, below: Path | None) -> SessionNotFound:
+    def _no_memory(self, below: str | None) -> SessionNotFound:
         make = "Make it with smp init, or name another root."
         advice = f"Name {below} as the root." if below else make
         return SessionNotFound(f"There is no memory at {self.root}.", advice=advice)
@@ -67,14 +77,12 @@ class Place:
         """Raise NewerFormat where the whole tree is of a later version."""
         marked, said = None, None
         with suppress(OSError, UnsafePath, ValueError, RecursionError):  # which states no version
-            marked = version_of(os.lstat(f"{os.fspath(self.root)}/{layout.MARKER}"))
+            marked = version_of(os.lstat(f"{self.tree.path}/{layout.MARKER}"))
             if marked == self._marked:
                 return
             said = json.loads(self.tree.read(layout.MARKER))
-        from ..text.version import require_known, stated  # late: it takes long to load
-
         version = stated(said.get("version")) if isinstance(said, dict) else 1
-        require_known(version, f"{self.root}/{layout.MARKER}")
+        require_known(version, f"{self.tree.path}/{layout.MARKER}")
         self._marked = marked
 
 

@@ -29,7 +29,7 @@ _RATES = ("age_rate", "boost_cap", "decayed_below")
 _NONSENSE = (
     OSError, SMPError, ValueError, RecursionError, LookupError, TypeError, AttributeError,
 )  # fmt: skip
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}"
 _NUMBERS_CAP = 1000
 _MOST = 1_000_000.0  # as a rate: a half-life of less than a tenth of a second
 DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
@@ -72,7 +72,7 @@ class Published(NamedTuple):
 
 def published(tree: Tree) -> Published:
     """Return the configuration that is published under a root, read again when the file changes."""
-    path = f"{os.fspath(tree.root)}/{POLICY_FILE}"
+    path = f"{tree.path}/{POLICY_FILE}"
     try:
         # Every write and every question asks this, so only the name is looked at.
         version = version_of(os.lstat(path))
@@ -104,7 +104,7 @@ def _parse(content: bytes) -> Published:
         numbers += rule.values()
     is_sound = len(numbers) <= _NUMBERS_CAP and all(map(_is_number, numbers))
     # Names become a part of every question.
-    if not is_sound or not all(map(_NAME.fullmatch, (*rules, *states))):
+    if not is_sound or not all(re.fullmatch(_NAME, one) for one in (*rules, *states)):
         raise ValueError("a number or a name that no configuration has")
     given = {name: Rule(**rule) for name, rule in rules.items()}
     patterns, edits = tuple(wanted["patterns"].items()), wanted["unlocked_edits"]

@@ -106,7 +106,7 @@ class Scope:
                 held.reach(self.directory)
         except FileNotFoundError as error:
             if self.directory != f"{ACTIVE}/{self.name}":
-                problem = f"There is no {self.directory} under {self.tree.root}."
+                problem = f"There is no {self.directory} under {self.tree.path}."
                 raise SessionNotFound(problem, session_id=self.name) from error
             with suppress(OSError):
                 journal.recover(self, wait=False)
@@ -143,5 +143,5 @@ def missing(tree: Tree, session_id: str) -> SessionNotFound:
                 problem = f"Session {session_id!r} is {place}."
                 advice = f"smp {command} {session_id} brings it back."
                 return SessionPutAway(problem, session_id=session_id, advice=advice)
-    problem = f"There is no session {session_id!r} under {tree.root}."
+    problem = f"There is no session {session_id!r} under {tree.path}."
     return SessionNotFound(problem, session_id=session_id)

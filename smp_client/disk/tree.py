@@ -11,14 +11,12 @@ import errno
 import fcntl
 import functools
 import os
-import signal
 import stat
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from ..model.deadline import step
@@ -48,14 +46,13 @@ class Walked(NamedTuple):
 
 
 class Tree:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._path = os.fspath(root)
-        self._directories = Directories(self._path)
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(root)
+        self._directories = Directories(self.path)
         self.listed: dict[str, tuple[list[int], dict[str, bool]]] = {}  # see entries_known
 
     def create_root(self, directories: tuple[str, ...]) -> None:
-        self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        os.makedirs(self.path, DIRECTORY_MODE, exist_ok=True)
         for name in directories:
             self.make_directory(name)
 
@@ -126,7 +123,7 @@ class Tree:
         began = time.time()
         try:
             # By its path, which is cheap: only the list itself is looked into.
-            status = os.lstat(f"{self._path}/{name}")
+            status = os.lstat(f"{self.path}/{name}")
         except FileNotFoundError:
             return {}
         except OSError:
@@ -424,6 +421,8 @@ def nobody_writes(descriptor: int) -> bool | None:
     """
     if sys.platform != "linux":
         return None
+    import signal  # late, because reading and appending do without
+
     # A process that opens the file meanwhile makes the kernel signal us; SIGIO would end us.
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
     try:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..disk.place import session_of
+from ..disk import place
+from ..disk.place import Place, session_of
 from ..disk.tree import FILE_MODE
-from ..model.record import split_name
+from ..model.layout import GLOBAL, METADATA
+from ..model.record import PREFERENCE, RELATIONSHIP, split_name
 from ..model.times import microseconds, time_of
 from . import mentions
 from .mentions import SESSION, named
 from .schema import BUSY_MS, SETTINGS, TABLES, UnusableIndex, check, connect, create
 from .validity import judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _WORDS = "text, more, actor, tags, owner"
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
@@ -27,6 +32,9 @@ NAMED = (
     "NOT EXISTS (SELECT 1 FROM memories o"
     " WHERE o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.start > m.start)"
 )
+# These files tell whether memories of other sessions still hold, see validity.py.
+_BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
+_INODE_BITS = (1 << 63) - 1  # some filesystems have 64, and SQLite's numbers have a sign
 
 
 class FileState(NamedTuple):
@@ -73,11 +81,11 @@ class Entry(NamedTuple):
 COLUMNS = Entry._fields[: Entry._fields.index("tags")]
 
 
-def refuse_links(path: Path) -> None:
+def refuse_links(path: str | Path) -> None:
     """Raise UnusableIndex where the index, or a file of SQLite beside it, is a link."""
-    for suffix in _SUFFIXES:
-        if path.with_name(path.name + suffix).is_symlink():
-            raise UnusableIndex(f"{path.name}{suffix} is a link, which may lead out of the tree")
+    for name in (f"{path}{suffix}" for suffix in _SUFFIXES):
+        if os.path.islink(name):
+            raise UnusableIndex(f"{name} is a link, which may lead out of the tree")
 
 
 class Index:
@@ -123,10 +131,10 @@ class Index:
             return cls.open(path), str(error)
 
     @classmethod
-    def open_to_read(cls, path: Path) -> Index:
+    def open_to_read(cls, path: str | Path) -> Index:
         """Open the index for questions, by a process that does not lead. It is never made here."""
         refuse_links(path)
-        if not path.exists() or not path.stat().st_size:
+        if not os.path.exists(path) or not os.path.getsize(path):
             raise UnusableIndex("missing or empty")
 
         def prepare(connection: sqlite3.Connection) -> None:
@@ -135,7 +143,8 @@ class Index:
             connection.executescript("PRAGMA cache_spill = OFF; PRAGMA cache_size = -32000;")
 
         try:
-            return cls(connect(f"{path.as_uri()}?mode=rw", prepare))
+            name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+            return cls(connect(f"file:{name}?mode=rw", prepare))
         except sqlite3.DatabaseError as error:
             raise UnusableIndex(str(error)) from error
 
@@ -378,3 +387,50 @@ class Index:
 def owner_word(scope: str) -> str:
     """Return one word for a scope, which marks the words of its memories among those of others."""
     return f"o{scope.encode().hex()}0"  # FTS5 stems no word that ends with a digit
+
+
+def outdated(
+    memory: Place, index: Index, asked: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
+    """Return the files whose disk and index differ, those that are gone included. Read none.
+
+    With `asked` scopes, others count only by the files that say whether a memory still holds.
+    """
+    if asked is None:
+        memory.tree.listed.clear()  # a look at everything trusts no look before it
+    known, present = index.identities(), dict.fromkeys(place.scopes(memory))
+    wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
+    found: list[tuple[str, str]] = []
+    with memory.tree.holding() as held:
+        root = held.reach("")
+        for scope in {**wanted, **present, **known}:
+            seen = known.get(scope) or {}
+            is_whole = scope in wanted or place.is_archived(scope)
+            names: Iterable[str] = ()
+            if scope in present and (scope == GLOBAL or place.is_archived(scope)):
+                names = place.files_of(memory, scope) if is_whole else ()
+            elif scope in present:
+                names = _BEARING
+                if is_whole:
+                    names = (*place.FILES, *place.files_of_folders(memory, scope))
+            gone = seen.keys() - names
+            found += [(scope, file) for file in gone if is_whole or file in _BEARING]
+            top = f"{place.directory_of(scope)}/"
+            for file in names:
+                try:
+                    # A link differs from its target, which is then opened with care.
+                    is_same = seen.get(file) == identity(os.lstat(top + file, dir_fd=root))
+                except FileNotFoundError:
+                    is_same = file not in seen
+                except OSError:
+                    is_same = False
+                if not is_same:
+                    found.append((scope, file))
+    return found
+
+
+def identity(status: os.stat_result | None) -> tuple[int, int, int, int]:
+    if status is None:  # as after an I/O error: it differs from any file, and is tried again
+        return 0, -1, 0, 0
+    inode = status.st_ino & _INODE_BITS
+    return inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -14,18 +14,18 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
-from ..disk import journal
 from ..disk.locks import NO_PATIENCE, lock
 from ..disk.place import Place
 from ..disk.place import scopes as all_scopes
-from ..disk.scope import Scope
 from ..model.errors import LockTimeout, SMPError
 from ..model.layout import INDEX_FILE, JOURNAL, LEAD, LEAD_SCOPE
-from .database import Index
+from .database import Index, outdated
 from .schema import UnusableIndex
-from .take_in import cover, outdated, refresh
+
+if TYPE_CHECKING:
+    from ..disk.scope import Scope
 
 T = TypeVar("T")
 Source = Literal["index", "index and files", "files"]
@@ -56,10 +56,10 @@ class Fresh:
     """Keeps an index open between questions; safe in threads, and after a fork."""
 
     def __init__(self, place: Place, scope: Callable[[str], Scope]) -> None:
-        self._place = place
+        self.place = place
         self._scope = scope
-        self._path = place.root / INDEX_FILE
-        self._journal = os.fspath(place.root / JOURNAL)
+        self._path = f"{place.tree.path}/{INDEX_FILE}"
+        self._journal = f"{place.tree.path}/{JOURNAL}"
         self._index: Index | None = None
         self._inode = 0  # of the file that is open
         self._in_memory: Index | None = None  # where no index file can be used
@@ -121,7 +121,7 @@ class Fresh:
     def _answer_from(self, index: Index, question: Question[T]) -> tuple[T, Source]:
         unfinished = self._unfinished(question.scopes)
         with index.undone():
-            if not unfinished and not outdated(self._place, index, question.scopes):
+            if not unfinished and not outdated(self.place, index, question.scopes):
                 return question.ask(index), "index"
         is_current = False
         with suppress(*_REFUSED):
@@ -136,25 +136,29 @@ class Fresh:
             return question.ask(index), "index and files"
 
     def _leading(self) -> AbstractContextManager[object]:
-        return lock(self._place.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "making the index true")
+        return lock(self.place.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "making the index true")
 
     def _take_in(
         self, index: Index, question: Question[T], unfinished: dict[tuple[str, str], bytes],
         *, settle: bool,
     ) -> None:  # fmt: skip
         """Take in the files that the index lacks, and unfinished files as they will be."""
-        for scope, file in outdated(self._place, index, question.scopes):
+        from .take_in import cover, refresh  # late: mostly nothing has changed
+
+        for scope, file in outdated(self.place, index, question.scopes):
             if (scope, file) not in unfinished:
-                refresh(self._place, index, scope, file, settle=settle)
+                refresh(self.place, index, scope, file, settle=settle)
         for (scope, file), content in unfinished.items():
             cover(index, scope, file, content)
 
     def _unfinished(self, scopes: Sequence[str]) -> dict[tuple[str, str], bytes]:
         """Finish recorded transactions. Return the future content of files that cannot be."""
         contents: dict[tuple[str, str], bytes] = {}
-        pending = {name.partition("+")[0] for name in self._place.tree.entries_known(JOURNAL)}
+        pending = {name.partition("+")[0] for name in self.place.tree.entries_known(JOURNAL)}
         # Sessions that were not asked about count too: they may end a memory's validity.
-        for name in pending.intersection((*scopes, *all_scopes(self._place)) if pending else ()):
+        for name in pending.intersection((*scopes, *all_scopes(self.place)) if pending else ()):
+            from ..disk import journal  # late: mostly nothing is unfinished
+
             scope = self._scope(name)
             scope.recover()
             for file in journal.files_of(scope):
@@ -165,12 +169,12 @@ class Fresh:
         """Return an index of the present index file; None where no file can be used or made."""
         if self._index is not None:
             with suppress(OSError):
-                if self._path.stat().st_ino == self._inode:
+                if os.stat(self._path).st_ino == self._inode:
                     return self._index
             self._index.close()
         self._index = self._open()
         with suppress(OSError):
-            self._inode = self._path.stat().st_ino
+            self._inode = os.stat(self._path).st_ino
         return self._index
 
     def _open(self) -> Index | None:
@@ -179,6 +183,6 @@ class Fresh:
         with suppress(*_REFUSED, UnusableIndex):
             # Only the leader may make or replace the file.
             with self._leading():
-                Index.open_or_replace(self._path)[0].close()
+                Index.open_or_replace(self.place.root / INDEX_FILE)[0].close()
             return Index.open_to_read(self._path)
         return None

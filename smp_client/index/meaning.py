@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def _vectors(texts: Sequence[str]) -> Any:
 
 @functools.cache
 def _model() -> tuple[Any, Any]:
+    from pathlib import Path
+
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
 

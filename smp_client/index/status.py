@@ -21,9 +21,8 @@ from ..model import layout
 from ..model.errors import SMPError
 from ..model.times import now, time_of
 from ..redaction.redact import harmless, listed_kinds
-from .database import Index
+from .database import Index, outdated
 from .schema import UnusableIndex
-from .take_in import outdated
 
 SILENT_AFTER_S = 5.0  # a daemon without a heartbeat for so long is degraded
 OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"

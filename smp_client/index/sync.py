@@ -20,9 +20,9 @@ from ..disk.locks import NO_PATIENCE, holder, lock
 from ..disk.place import archived_scope, has_moved, is_there
 from ..model.errors import Invalid, LockTimeout, NotInTime, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, COOKIES, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, SCRUB
-from .database import Index
+from .database import Index, outdated
 from .schema import BUSY_MS
-from .take_in import outdated, rebuild, refresh
+from .take_in import rebuild, refresh
 from .topics import write
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,6 @@ from ..disk.session_files import METADATA, parse_artifact
 from ..disk.tree import read_from
 from ..model.deadline import LIMIT_S, deadline
 from ..model.errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
-from ..model.layout import GLOBAL
 from ..model.priority import standing
 from ..model.ranking import importance
 from ..model.record import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
@@ -27,7 +26,7 @@ from ..text.document import Located, RecordList
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value, hash_of_bytes, stored
-from .database import Entry, FileState, Index
+from .database import Entry, FileState, Index, identity, outdated
 from .validity import STATE, SUMMARY, endings, own_mark, project_of, subject
 
 # Nobody looks for the values of these fields.
@@ -39,57 +38,13 @@ _NO_WORDS = frozenset(
 _CONTEXT = {
     "project_name": "project", "project_phase": "phase", "primary_topic": "topic", "tags": "tags",
 }  # fmt: skip
-# These files tell whether memories of other sessions still hold, see validity.py.
-BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
 # The clock that stamps files ticks only so often: two changes within a tick have one time.
 _COARSE = 5  # CLOCK_REALTIME_COARSE of Linux, which Python has no name for
 _TICK_NS = int(1e9 * time.clock_getres(_COARSE)) if sys.platform == "linux" else 10_000_000
 _TICKS_WAITED = 5
 _BYTES_PER_S = 100_000  # far slower than reading really is, also of packed files
 _PROBLEM_CAP = 500
-_INODE_BITS = (1 << 63) - 1  # some filesystems have 64, and SQLite's numbers have a sign
-_NO_FILES: dict[str, tuple[int, ...]] = {}
 _UNREADABLE = (NewerFormat, CorruptionDetected, TookTooLong)
-
-
-def outdated(
-    memory: Place, index: Index, asked: Sequence[str] | None = None
-) -> list[tuple[str, str]]:
-    """Return the files whose disk and index differ, those that are gone included. Read none.
-
-    With `asked` scopes, others count only by the files that say whether a memory still holds.
-    """
-    if asked is None:
-        memory.tree.listed.clear()  # a look at everything trusts no look before it
-    known, present = index.identities(), dict.fromkeys(place.scopes(memory))
-    wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
-    found: list[tuple[str, str]] = []
-    with memory.tree.holding() as held:
-        root = held.reach("")
-        for scope in {**wanted, **present, **known}:
-            seen = known.get(scope, _NO_FILES)
-            is_whole = scope in wanted or place.is_archived(scope)
-            names: Iterable[str] = ()
-            if scope in present and (scope == GLOBAL or place.is_archived(scope)):
-                names = place.files_of(memory, scope) if is_whole else ()
-            elif scope in present:
-                names = BEARING
-                if is_whole:
-                    names = (*place.FILES, *place.files_of_folders(memory, scope))
-            gone = seen.keys() - names
-            found += [(scope, file) for file in gone if is_whole or file in BEARING]
-            top = f"{place.directory_of(scope)}/"
-            for file in names:
-                try:
-                    # A link differs from its target, which is then opened with care.
-                    is_same = seen.get(file) == identity(os.lstat(top + file, dir_fd=root))
-                except FileNotFoundError:
-                    is_same = file not in seen
-                except OSError:
-                    is_same = False
-                if not is_same:
-                    found.append((scope, file))
-    return found
 
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
@@ -370,10 +325,3 @@ def _settled(descriptor: int) -> os.stat_result:
         time.sleep((_TICK_NS - age_ns + 100_000) / 1e9)
         status = os.fstat(descriptor)
     return status
-
-
-def identity(status: os.stat_result | None) -> tuple[int, int, int, int]:
-    if status is None:  # as after an I/O error: it differs from any file, and is tried again
-        return 0, -1, 0, 0
-    inode = status.st_ino & _INODE_BITS
-    return inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from contextlib import suppress
 
 from .errors import Invalid
 
@@ -39,25 +39,35 @@ _FILE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SIGNS = "must be 1 to 64 letters, digits, '_' or '-'"
 
 
-def find_root(start: Path | None = None) -> Path:
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return the whole path that is meant, its links and `..` as they are."""
+    path = os.path.expanduser(path)
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+
+
+def find_root(start: str | os.PathLike[str] = "") -> str:
     """Return SMP_ROOT, else the nearest sessions tree upward, else one in the working directory."""
     if named := os.environ.get("SMP_ROOT"):
-        return Path(named).expanduser().absolute()
-    here = (start or Path.cwd()).absolute()
-    found = (sessions_of(directory) for directory in (here, *here.parents))
-    return next((place for place in found if place), here / ".bmad/sessions")
+        return absolute(named)
+    here = directory = absolute(start).rstrip("/")
+    while directory and not sessions_of(directory):
+        directory = directory.rpartition("/")[0]
+    return sessions_of(directory) or f"{here}/.bmad/sessions"
 
 
-def sessions_of(project: Path) -> Path | None:
+def sessions_of(project: str) -> str | None:
     """Return where the project in this directory has its sessions, if it has any."""
-    places = (project / name for name in (".bmad/sessions", "_bmad/sessions"))
-    return next((place for place in places if place.is_dir()), None)
+    places = (f"{project}/{name}" for name in (".bmad/sessions", "_bmad/sessions"))
+    return next(filter(os.path.isdir, places), None)
 
 
-def is_tree(root: Path) -> bool:
+def is_tree(root: str) -> bool:
     """Return whether there is a tree. A copy by hand may be without its marker."""
-    marker = os.path.lexists(f"{os.fspath(root)}/{MARKER}")
-    return marker or any((root / name).is_dir() for name in _OWN)
+    if os.path.lexists(f"{root}/{MARKER}"):
+        return True
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as found:
+        return any(one.name in _OWN and one.is_dir() for one in found)
+    return False
 
 
 def is_file_id(name: str) -> bool:

@@ -74,7 +74,7 @@ def check(memory: Memory) -> list[Complaint]:
 def validate(session: Session) -> list[Complaint]:
     """Return the faults of one session and its bundles."""
     session.scope.require()
-    place, name = Place(session.scope.tree.root), session.id
+    place, name = Place(session.scope.tree.path), session.id
     found = [*_of_files(place, name, session), *_leftovers(place, name)]
     return found + check_bundles(place, name)
 

@@ -50,7 +50,7 @@ def tidy(memory: Memory) -> Outcome:
         remove_abandoned(memory)
         outcome.problems += scrub_index(memory)  # where a purge could not
     except Exception as error:
-        outcome.problems.append(f"{tree.root} was left as it was: {error}")
+        outcome.problems.append(f"{tree.path} was left as it was: {error}")
     return outcome
 
 

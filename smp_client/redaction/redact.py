@@ -31,7 +31,7 @@ PATTERN = "3 to 100 letters, digits, blanks and .,:/@_-, with # for a digit and 
 _DEPTH_CAP = 64
 _ROUNDS = 64  # far more than any text needs
 _KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
-_PLACEHOLDER = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]")
+_PLACEHOLDER = r"\[redacted: [a-z0-9_ ]{1,40}\]"
 # In one entry of a list, how the key and the value are called: `{name: DB_PASSWORD, value: …}`.
 _KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "preference")
 _NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"))
@@ -148,7 +148,7 @@ class Redaction(_Redaction):
         from .secrets import joined
 
         if found := [*secrets_under(key, text), *self._configured(text)]:
-            bare = _PLACEHOLDER.sub(lambda match: " " * len(match[0]), text)
+            bare = re.sub(_PLACEHOLDER, lambda match: " " * len(match[0]), text)
             for one in joined(found):
                 if any(map(str.isalnum, bare[one.start : one.end])):
                     yield one

@@ -333,10 +333,10 @@ def kind_of(name: str, value: str, *, is_set: bool = False) -> str | None:
     A token must look random.
     """
     word = says_secret(name)
-    another = _ANOTHER.match(value)  # has its own turn
-    if not word or len(value) < 4 or " " in value or (another and says_secret(another[1])):
+    if not word or len(value) < 4 or " " in value:
         return None
-    if _stands_for(value) and not value.isdigit():
+    another = _ANOTHER.match(value)  # has its own turn
+    if (another and says_secret(another[1])) or (_stands_for(value) and not value.isdigit()):
         return None
     if _PASSWORD.fullmatch(word):
         is_word = is_set and value.isascii() and value[0].isalnum()

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..model.errors import NewerFormat
 from ..model.layout import FORMAT_VERSION, METADATA
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind
-from .document import RecordList
-from .values import Value
+
+if TYPE_CHECKING:
+    from .document import RecordList
+    from .values import Value
+
+    Fields: TypeAlias = dict[str, Value]
 
 HEAD_BYTES = 4096  # a file states its version in so many bytes, else it is 1
-
-Fields: TypeAlias = dict[str, Value]
 # A step leads from the version that is its key to the next one. It is a pure function of the
 # parsed fields and of their name: a kind of memory, the top key of a mapping, or "artifact".
 # A step is never changed after its release.

@@ -194,7 +194,7 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
 
     from ..config import find
 
-    place = Path(root) if root else find_root(directory)
+    place = Path(root or find_root(directory or ""))
     if find() is None:  # without a file, the options that the daemon has published apply
         return Memory(place)
     from ..config.file import load

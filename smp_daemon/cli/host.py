@@ -48,7 +48,7 @@ def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[
     if named:
         return list(named)
     configured = [] if os.environ.get("SMP_ROOT") else list(settings["roots"])
-    return configured or [find_root()]
+    return configured or [Path(find_root())]
 
 
 @command("SHELL -")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from smp_client import Memory
 from smp_client.disk.place import archived_scope, files_of, is_archived, is_indexed, scopes
-from smp_client.index.database import Index
-from smp_client.index.take_in import outdated, refresh
+from smp_client.index.database import Index, outdated
+from smp_client.index.take_in import refresh
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
 
 BATCH_FILES = 200  # a scan commits after so many, so that queries find the first files early

@@ -40,7 +40,7 @@ class Desk:
 
     @property
     def is_empty(self) -> bool:
-        return not is_tree(self.memory.root)
+        return not is_tree(self.memory.tree.path)
 
     @property
     def home(self) -> Path | None:

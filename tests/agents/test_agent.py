@@ -116,7 +116,7 @@ def test_a_slip_in_the_metadata_hides_no_memory(agent: AgentMemory, session: Ses
     """A preference for certain projects does not apply where the project is not known."""
     agent.record_preference("Be brief")
     agent.record_preference("Be loud", applies_to={"projects": ["shop"]})
-    (session.scope.tree.root / session.scope.path("metadata.yaml")).write_text("session: {")
+    (session.memory.root / session.scope.path("metadata.yaml")).write_text("session: {")
     assert ids(agent.preferences()) == ["PREF-001"]
     assert "Be brief" in agent.context()
 

@@ -62,7 +62,7 @@ def test_what_two_agents_find_is_one_finding(session: Session) -> None:
     assert (observed["by"], observed["at"]) == ("architect", "2026-01-11T14:30:00Z")
     assert observed["finding"] == "Password is stored without salt in the database"
     assert observed["evidence"] == ["schema.sql"]
-    assert "hunter2" not in (session.scope.tree.root / "active/s1/findings.yaml").read_text()
+    assert "hunter2" not in (session.memory.root / "active/s1/findings.yaml").read_text()
     party.agent("architect").record_finding(observed["finding"], severity="important")
     party.agent("veritas").record_finding(data["finding"], severity="high")
     assert session.get(first.id).data == data, "to say it again changes nothing"

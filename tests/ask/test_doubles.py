@@ -8,7 +8,7 @@ from smp_client import Session
 
 
 def add_by_hand(session: Session, text: str) -> None:
-    with (session.scope.tree.root / session.scope.directory / "decisions.yaml").open("a") as file:
+    with (session.memory.root / session.scope.directory / "decisions.yaml").open("a") as file:
         fields = f"decision: {text}, made_by: hand, tags: [{text.split()[-1]}], timestamp: 2026-01-11T14:30:00Z"
         file.write(f"  - {{id: DEC-001, {fields}}}\n")
 
@@ -25,4 +25,4 @@ def test_each_is_found_and_the_id_names_the_last(session: Session) -> None:
     session.update("DEC-001", confidence="high")
     sure = session.search(confidence="high")
     assert [record.text for record in sure] == ["Backups on a tape"]
-    assert "3 records have the id DEC-001" in smp("check", "--root", session.scope.tree.root).stdout
+    assert "3 records have the id DEC-001" in smp("check", "--root", session.memory.root).stdout

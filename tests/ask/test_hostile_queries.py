@@ -104,7 +104,7 @@ WRONG_POLICIES = {
 
 @pytest.mark.parametrize("content", WRONG_POLICIES.values(), ids=WRONG_POLICIES.keys())
 def test_a_policy_that_makes_no_sense_leaves_the_defaults(asked: Session, content: str) -> None:
-    memory = Memory(asked.scope.tree.root, count_access=False)
+    memory = Memory(asked.memory.root, count_access=False)
     (memory.root / POLICY_FILE).write_bytes(content.encode())
     assert published(memory.tree) == Published(is_sound=False)
     assert set(ids(memory.search())) == {"DEC-001", "PREF-001"}
@@ -122,7 +122,7 @@ HOSTILE_IDS = (
 def test_an_id_that_holds_other_lines_writes_no_line_of_its_own(session: Session) -> None:
     """Neither into the log of readings nor into a context."""
     session.record_decision("poor", made_by="a")
-    folder = session.scope.tree.root / session.scope.directory
+    folder = session.memory.root / session.scope.directory
     with (folder / "decisions.yaml").open("a") as file:
         for number, hostile in enumerate(HOSTILE_IDS):
             file.write(f"  - {{id: {json.dumps(hostile)}, decision: hi {number}, made_by: a}}\n")

@@ -366,7 +366,7 @@ def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
         assert set(ids(s1.related("FIND-050", depth=10, types=["turn"]))) == {"turn-2", "turn-3"}
         assert ids(s1.related("FIND-050", depth=10, limit=2, offset=1)) == ids(found)[1:3]
     finally:
-        file = Path(s1.scope.tree.root, s1.scope.path("relationships.yaml"))
+        file = Path(s1.memory.root, s1.scope.path("relationships.yaml"))
         edit(file, lambda text: text[: text.rindex("  - id: REL-")])
 
 

@@ -71,7 +71,7 @@ def test_a_word_that_no_memory_has_is_looked_for_otherwise_and_it_says_so(
     assert found(session, text)[0] == first
     assert session.search(text).note == f'No memory has "{word}"; looked for words that are close.'
     assert session.search("newsletter").note is None
-    other = Memory(session.scope.tree.root).create_session(id="s2")
+    other = Memory(session.memory.root).create_session(id="s2")
     assert other.search(text).note is None  # words of other sessions are not named
 
 
@@ -103,7 +103,7 @@ def test_a_text_without_a_word_matches_nothing_and_says_so(session: Session, tex
 
 
 def test_the_command_says_it_on_stderr(session: Session) -> None:
-    root = str(session.scope.tree.root)
+    root = str(session.memory.root)
     done = CliRunner().invoke(smp, ["search", "scaner", "--json", "--root", root])
     assert (done.exit_code, done.stdout[0]) == (0, "[")
     assert done.stderr == 'No memory has "scaner"; looked for words that are close.\n'

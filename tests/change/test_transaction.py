@@ -11,7 +11,7 @@ from smp_client.disk import journal
 
 
 def snapshot(session: Session) -> dict[Path, bytes]:
-    top = session.scope.tree.root / session.scope.directory
+    top = session.memory.root / session.scope.directory
     return {path: path.read_bytes() for path in top.rglob("*") if path.is_file()}
 
 

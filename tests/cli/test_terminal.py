@@ -114,7 +114,7 @@ def test_a_full_output_is_one_sentence(session: Session, tmp_path: Path, bufferi
         ("add s1 turn hello", "/dev/full", "No space left on device"),
         ("show s1 turn-1", tmp_path / "out", "File too large"),
     ):
-        command = [*SMP, *words.split(), "--root", str(session.scope.tree.root)]
+        command = [*SMP, *words.split(), "--root", str(session.memory.root)]
         with Path(target).open("wb") as stdout:
             done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True,
                                   check=False, env=environment,
@@ -125,7 +125,7 @@ def test_a_full_output_is_one_sentence(session: Session, tmp_path: Path, bufferi
 
 def test_a_closed_output_harms_no_file(session: Session) -> None:
     """The next file that is opened gets its number, and no message may go into it."""
-    command = f"exec {' '.join(SMP)} add s1 turn hello --root {session.scope.tree.root} >&- 2>&-"
+    command = f"exec {' '.join(SMP)} add s1 turn hello --root {session.memory.root} >&- 2>&-"
     assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
     assert [turn.text for turn in session.turns()] == ["hello"]
-    assert smp("check", "--root", session.scope.tree.root).returncode == 0
+    assert smp("check", "--root", session.memory.root).returncode == 0

@@ -15,7 +15,7 @@ from smp_client import Memory, Session
 
 
 def add(session: Session, line: str, said: str = "", **options: Any) -> str:
-    return run(session.scope.tree.root, f"add {session.id} {line}", input=said, **options).strip()
+    return run(session.memory.root, f"add {session.id} {line}", input=said, **options).strip()
 
 
 def test_new_prints_the_id_and_nothing_else(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_fields_are_values_where_they_look_like_that_in_yaml(session: Session) -
               "quoted='7'", "eq=a=b", "no=no", "x=.nan"]  # fmt: skip
     given = [part for each in fields for part in ("--field", each)]
     line = "decision D --by a --pin --timestamp 2026-01-11T14:30:00+01:00"
-    found = run_json(session.scope.tree.root, f"add {session.id} {line}", *given)
+    found = run_json(session.memory.root, f"add {session.id} {line}", *given)
     assert (found["id"], found["type"], found["text"]) == ("DEC-001", "decision", "D")
     assert found["timestamp"] == "2026-01-11T13:30:00Z"
     expected = {"n": 3, "share": 0.5, "yes": True, "list": ["a", 2], "quoted": "7", "eq": "a=b",
@@ -97,7 +97,7 @@ def test_the_text_comes_from_where_it_is_said(session: Session, tmp_path: Path) 
     add(session, "turn -", said="two\nlines\n\n")
     add(session, "turn", said="日本語\n")
     assert smp(
-        "add", session.id, "turn", "--root", session.scope.tree.root, "--", "- no option"
+        "add", session.id, "turn", "--root", session.memory.root, "--", "- no option"
     ).stdout
     texts = ["from a file", "two\nlines\n", "日本語", "- no option"]
     assert [turn.text for turn in session.turns()] == texts

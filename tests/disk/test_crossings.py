@@ -12,7 +12,7 @@ from smp_client.model.record import DECISION
 
 
 def path_of(session: Session, file: str) -> Path:
-    return Path(session.scope.tree.root, session.scope.directory, file)
+    return Path(session.memory.root, session.scope.directory, file)
 
 
 def test_a_drop_that_came_under_the_same_name_is_another_drop(session: Session) -> None:

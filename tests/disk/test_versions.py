@@ -96,7 +96,7 @@ def test_an_older_file_is_read_in_present_words_and_keeps_its_bytes(old: Session
     assert old.turns(last=1)[0].data["speaker"] == "user"
     assert old.agent_state("veritas")["agent_id"] == "veritas"
     assert old.artifact("report-1").data["created_by"] == "veritas"
-    memory = Memory(old.scope.tree.root)
+    memory = Memory(old.memory.root)
     memory.exchange.export(export := memory.root.parent / "export.jsonl")
     assert b'"decision": "Use OAuth", "made_by": "veritas"' in export.read_bytes()
     assert {file: old.scope.read(file) for file in OLD} == OLD
@@ -125,7 +125,7 @@ def test_a_write_brings_the_whole_file_to_the_present_version(old: Session, writ
     assert old.agent_state("veritas")["agent_id"] == "veritas"
     assert [one.data["made_by"] for one in old.records("decision")][:1] == ["veritas"]
     assert {name: old.scope.read(name) for name in OLD} == {**OLD, file: after}
-    quarantined = (old.scope.tree.root / "quarantine").rglob("*.bytes")
+    quarantined = (old.memory.root / "quarantine").rglob("*.bytes")
     assert [path.read_bytes() for path in quarantined] == [OLD[file]]
     assert old.problems() == []
 

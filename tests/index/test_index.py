@@ -13,9 +13,9 @@ import pytest
 from derived_rows import contents
 
 from smp_client import Memory, Session
-from smp_client.index.database import Index
+from smp_client.index.database import Index, outdated
 from smp_client.index.schema import UnusableIndex
-from smp_client.index.take_in import outdated, rebuild, refresh
+from smp_client.index.take_in import rebuild, refresh
 
 RECORD = (
     b'  - id: HAND-%d\n    timestamp: "2026-01-11T16:30:00+02:00"\n'

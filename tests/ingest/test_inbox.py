@@ -18,12 +18,12 @@ from smp_daemon.ingest import inbox
 
 @pytest.fixture
 def daemon(session: Session, tmp_path: Path) -> Iterator[Daemon]:
-    with running(session.scope.tree.root, log=tmp_path / "log") as started:
+    with running(session.memory.root, log=tmp_path / "log") as started:
         yield started
 
 
 def inbox_of(session: Session) -> Path:
-    return session.scope.tree.root / session.scope.directory / "inbox"
+    return session.memory.root / session.scope.directory / "inbox"
 
 
 def drop(session: Session, name: str, content: str | dict[str, object]) -> None:
@@ -173,7 +173,7 @@ def test_drops_that_are_recorded_and_not_removed_yet_are_not_taken_twice(
 
 
 def test_status_and_check_name_what_was_rejected(session: Session, daemon: Daemon) -> None:
-    root = session.scope.tree.root
+    root = session.memory.root
     assert status(root)["problems"] == []
     drop(session, "bad.yaml", "type: nonsense\n")
     why_of(session, "bad.yaml")
@@ -193,7 +193,7 @@ def test_status_and_check_name_what_was_rejected(session: Session, daemon: Daemo
 def test_a_drop_that_has_to_wait_is_in_status_and_check_while_a_daemon_runs(
     session: Session, daemon: Daemon
 ) -> None:
-    root = session.scope.tree.root
+    root = session.memory.root
     path = root / "active/s1/decisions.yaml"
     path.unlink()
     path.symlink_to("/dev/null")

@@ -40,7 +40,7 @@ def session(memory: Memory) -> Session:
 
 
 def place(session: Session, file: str = "") -> Path:
-    return session.scope.tree.root / "active" / session.id / file
+    return session.memory.root / "active" / session.id / file
 
 
 def contents(session: Session) -> dict[Path, bytes]:

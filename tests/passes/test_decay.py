@@ -56,7 +56,7 @@ def session(tmp_path: Path, clock: Clock) -> Session:
 
 
 def path(session: Session, file: str) -> Path:
-    return Path(session.scope.tree.root, session.scope.path(file))
+    return Path(session.memory.root, session.scope.path(file))
 
 
 def contents(session: Session) -> dict[str, bytes]:

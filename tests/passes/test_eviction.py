@@ -49,7 +49,7 @@ def full(tmp_path: Path) -> Session:
 
 
 def folder(session: Session) -> Path:
-    return session.scope.tree.root / session.scope.directory
+    return session.memory.root / session.scope.directory
 
 
 def contents(session: Session) -> dict[str, bytes]:
@@ -59,7 +59,7 @@ def contents(session: Session) -> dict[str, bytes]:
 
 
 def everything(session: Session) -> dict[str, bytes]:
-    root = session.scope.tree.root
+    root = session.memory.root
     found = (path for path in root.rglob("*") if path.is_file() and ".smp" not in path.parts)
     return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
@@ -73,7 +73,7 @@ def evicted(session: Session) -> set[str]:
 
 
 def bundles(session: Session) -> list[Path]:
-    return sorted((session.scope.tree.root / "archived/s1").glob("evicted-*.tar.gz"))
+    return sorted((session.memory.root / "archived/s1").glob("evicted-*.tar.gz"))
 
 
 def test_compaction_accounts_for_every_byte(full: Session) -> None:
@@ -99,7 +99,7 @@ def test_compaction_accounts_for_every_byte(full: Session) -> None:
 def test_a_summary_stands_in_the_place_of_the_turns(full: Session) -> None:
     """Two runs, before and behind the pinned turn: each is one turn that is found by its text."""
     full.compact(reduction_pct=90)
-    later = opened(full.scope.tree.root, clock=lambda: NOW + timedelta(days=300))
+    later = opened(full.memory.root, clock=lambda: NOW + timedelta(days=300))
     later.compact(reduction_pct=90)
     turns = full.turns()
     assert [turn.id for turn in turns] == ["turn-1", "turn-20", "turn-21", "turn-41"]
@@ -111,9 +111,9 @@ def test_a_summary_stands_in_the_place_of_the_turns(full: Session) -> None:
 def test_numbers_are_never_given_again(full: Session) -> None:
     """Also where the last records were evicted or deleted and the notes of the locks are lost."""
     full.resolve_finding("FIND-002", resolved_by="user", action_taken="done")
-    opened(full.scope.tree.root, clock=lambda: NOW + timedelta(days=200)).compact(reduction_pct=100)
+    opened(full.memory.root, clock=lambda: NOW + timedelta(days=200)).compact(reduction_pct=100)
     full.delete(["FIND-008", "turn-41", "PREF-002"], reason="test")
-    shutil.rmtree(full.scope.tree.root / ".smp/locks")
+    shutil.rmtree(full.memory.root / ".smp/locks")
     assert full.add_turn("user", "next").id == "turn-42"
     assert full.record_finding("next", discovered_by="a").id == "FIND-009"
     assert full.record_preference("next").id == "PREF-003"
@@ -211,7 +211,7 @@ def test_some_can_be_brought_back(full: Session) -> None:
 def test_nothing_comes_back_that_is_not_there_or_does_not_fit(full: Session) -> None:
     """An evicted memory is found all the same; a change of it says how it comes back."""
     full.compact(reduction_pct=90)
-    tight = opened(full.scope.tree.root)
+    tight = opened(full.memory.root)
     tight.update_metadata(storage={"quota_bytes": tight.size().total_bytes + 5000})
     before = everything(full)
     with pytest.raises(MemoryNotFound, match="smp compact s1 --list"):

@@ -38,7 +38,7 @@ def session(memory: Memory) -> Session:
 
 def rest(session: Session, clock: Clock, **time: float) -> None:
     clock.forward(**time)
-    assert lifecycle(Memory(session.scope.tree.root, clock=clock)).success
+    assert lifecycle(Memory(session.memory.root, clock=clock)).success
 
 
 def types(outcome: Any) -> list[str]:
@@ -99,9 +99,9 @@ def test_writing_and_reading_bring_a_session_back_with_the_next_pass(
 @pytest.mark.parametrize("write", [
     lambda s: s.add_turn("user", "from the future", timestamp="2099-01-01T00:00:00Z"),
     lambda s: s.update_metadata(last_accessed="2099-01-01T00:00:00Z"),
-    lambda s: (s.scope.tree.root / "active/s1/access.log").write_text(
+    lambda s: (s.memory.root / "active/s1/access.log").write_text(
         "2099-01-01T00:00:00Z DEC-001\n"),
-    lambda s: [path.touch() for path in s.scope.tree.root.glob("active/s1/*")],
+    lambda s: [path.touch() for path in s.memory.root.glob("active/s1/*")],
 ])  # fmt: skip
 def test_a_time_in_the_future_keeps_nothing_alive(
     session: Session, clock: Clock, write: Callable[[Session], Any]

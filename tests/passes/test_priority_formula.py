@@ -146,7 +146,7 @@ def lines(session: Session) -> list[list[str]]:
 
 
 def log_of(session: Session) -> Path:
-    return Path(session.scope.tree.root, session.scope.path("access.log"))
+    return Path(session.memory.root, session.scope.path("access.log"))
 
 
 @pytest.fixture
@@ -161,11 +161,11 @@ def counted(tmp_path: Path) -> Session:
 
 def test_a_memory_is_read_by_getting_it_and_in_a_context_not_in_a_list(counted: Session) -> None:
     """Unless the caller, or the client as a whole, does not count."""
-    quiet = Memory(counted.scope.tree.root, count_access=False).session("s1")
+    quiet = Memory(counted.memory.root, count_access=False).session("s1")
     quiet.get("DEC-001"), quiet.context(), quiet.search("number", count_access=True)
     counted.get("DEC-001", count_access=False)
     counted.get("DEC-002")
-    everywhere = Memory(counted.scope.tree.root, clock=lambda: NOW)
+    everywhere = Memory(counted.memory.root, clock=lambda: NOW)
     for asked in (counted, everywhere):
         assert asked.search("number")
         assert asked.by_topic("x")

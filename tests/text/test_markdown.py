@@ -44,7 +44,7 @@ def changed(content: bytes, new: dict[str, Value]) -> bytes:
 
 
 def conversation(session: Session) -> Path:
-    return session.scope.tree.root / session.scope.directory / "conversation.md"
+    return session.memory.root / session.scope.directory / "conversation.md"
 
 
 @given(st.lists(turns_of_ours, max_size=3))

@@ -129,13 +129,13 @@ styles = pytest.mark.parametrize("style", CONTENTS)
 
 
 def write(session: Session, content: bytes) -> Path:
-    path = session.scope.tree.root / session.scope.directory / "decisions.yaml"
+    path = session.memory.root / session.scope.directory / "decisions.yaml"
     path.write_bytes(content)
     return path
 
 
 def quarantined(session: Session) -> list[bytes]:
-    kept = sorted((session.scope.tree.root / "quarantine").rglob("*.bytes"))
+    kept = sorted((session.memory.root / "quarantine").rglob("*.bytes"))
     return [path.read_bytes() for path in kept]
 
 
@@ -221,7 +221,7 @@ def test_a_copy_of_another_style_holds_no_secret_and_goes_with_a_purge(session: 
     session.update("DEC-001", rationale="because")
     (kept,) = quarantined(session)
     assert (said.encode() in kept, token.encode() in kept) == (True, False)
-    assert Memory(session.scope.tree.root).privacy.purge_now(session.id, ["DEC-001"]).problems == []
+    assert Memory(session.memory.root).privacy.purge_now(session.id, ["DEC-001"]).problems == []
     assert quarantined(session) == []
 
 
@@ -260,7 +260,7 @@ def test_a_bad_record_hides_no_neighbour_and_stays(name: str, session: Session) 
 def test_a_record_in_another_indentation_does_not_hide_the_one_before(session: Session) -> None:
     """A record of ours is read up to its last line; the lines behind are a problem, and stay."""
     first = session.record_decision("ours", made_by="ann")
-    path = session.scope.tree.root / session.scope.directory / "decisions.yaml"
+    path = session.memory.root / session.scope.directory / "decisions.yaml"
     with path.open("ab") as file:
         file.write(foreign := b"- id: X\n  decision: foreign\n")
     assert data(session) == [first.data]
