@@ -52,11 +52,7 @@ class AgentMemory:
     def conversation(self, turns: int = _TURNS) -> list[Record]:
         """Return the last turns, oldest first; at most as many as were granted."""
         self._require("read", "conversation")
-        reads = self.requirements.reads if self.requirements else ()
-        granted = [item for item in reads if item.kind == "conversation"]
-        if granted and all(item.part for item in granted):
-            turns = min(turns, max(int(item.value) for item in granted))
-        return self.session.turns(last=turns)
+        return self._ask(find, {"types": ["turn"], "sort": "newest", "limit": turns})[::-1]
 
     def relevant_decisions(
         self, topic: str | None = None, **options: Unpack[QueryOptions]

@@ -48,13 +48,6 @@ class Party:
         """End party mode: agents can read each other's states again."""
         self.session.update_metadata(**{PARTY_MODE: None})
 
-    def record_finding(self, finding: str, *, discovered_by: str, **fields: Any) -> Record:
-        """Record a finding, or merge it with one like it.
-
-        A merged finding has `also_found_by`, `observations` and the tags of both.
-        """
-        return record_or_merge(self.session, finding, {"discovered_by": discovered_by, **fields})
-
     def record_decision(
         self, decision: str, *, inputs: Mapping[str, str], made_by: str = "party", **fields: Any
     ) -> Record:
@@ -69,7 +62,8 @@ class Party:
 def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -> Record:
     """Record a finding, or merge it with the open one that is most like it.
 
-    Looking and writing happen under one lock: agents with one finding at one moment make one entry.
+    A merged finding has `also_found_by`, `observations` and the tags of both. Looking and writing
+    happen under one lock: agents with one finding at one moment make one entry.
     """
     if not isinstance(finding, str) or not finding:
         return session.record_finding(finding, **fields)  # which refuses it

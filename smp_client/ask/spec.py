@@ -158,9 +158,8 @@ def _entries(
         _require(isinstance(entry, Mapping), f"{place} must be a mapping, not {shown(entry)}")
         _check_keys(place, entry, (field, *keys))
         name = entry.get(field, "" if field == "by" else None)
-        is_right = isinstance(name, str) and (field == "by" or "" not in name.split("."))
-        said = f"{place}.{field} must be names with dots between them, not {shown(name)}"
-        _require(is_right, said)
+        is_right = isinstance(name, str) and (name != "" or field == "by")
+        _require(is_right, f"{place}.{field} must be a text, not {shown(name)}")
         yield place, name, entry
 
 
@@ -239,10 +238,7 @@ def _key(value: Any, field: str = "") -> tuple[int, Any]:
 
 
 def _counted(by: str, memories: Sequence[Mapping[str, Sequence[Any]]]) -> Any:
-    """Return how many memories match, or how many by each value of a field; None for no value.
-
-    The values come in the order of the memories that have them first.
-    """
+    """Return how many memories match, or how many have each value of a field, in their order."""
     if not by:
         return len(memories)
     groups: Counter[Any] = Counter()

@@ -48,8 +48,8 @@ def test_what_two_agents_find_is_one_finding(session: Session) -> None:
         "Passwords are stored without a salt", severity="high", tags=["security"],
         evidence="db.py:3", timestamp=AT - timedelta(days=400),
     )  # fmt: skip
-    again = party.record_finding(
-        "Password is stored without salt in the database", discovered_by="architect",
+    again = party.agent("architect").record_finding(
+        "Password is stored without salt in the database",
         severity="important", tags=["storage", "security"], evidence=["schema.sql"],
         impact="Rainbow tables, password: hunter2trustno1", timestamp=AT,
     )  # fmt: skip
@@ -89,8 +89,8 @@ def test_other_findings_stay_apart(session: Session, finding: str, fields: dict[
     party = session.party()
     place = {"artifact": "/docs/login.md"}
     known = {"severity": "high", "tags": ["security"], "location": place, "evidence": "y" * 700_000}
-    party.record_finding(FOUND, discovered_by="a", **known)
-    party.record_finding(finding, discovered_by="b", **{"severity": "high", **fields})
+    party.agent("a").record_finding(FOUND, **known)
+    party.agent("b").record_finding(finding, **{"severity": "high", **fields})
     assert len(session.records("finding")) == 2
 
 
@@ -102,7 +102,7 @@ def test_what_is_resolved_hidden_or_outside_a_party_is_not_merged(session: Sessi
     assert party.agent("c").with_requirements(narrow).record_finding("No MFA").id == "FIND-003"
     for number in (1, 2, 3):
         session.resolve_finding(f"FIND-00{number}", resolved_by="user", action_taken="Added")
-    assert party.record_finding("No MFA", discovered_by="b").id == "FIND-004"
+    assert party.agent("b").record_finding("No MFA").id == "FIND-004"
 
 
 def test_agents_who_find_the_same_at_once_have_one_finding(
