@@ -84,11 +84,8 @@ def outputs(text: str, directory: Path) -> Iterator[Output]:
                     yield Output(start + command.start(2), start + command.end(2), command[2], real)
         elif language == "python":
             printed = _python(body, names, directory)
-            if (
-                following
-                and following[1] == "text"
-                and text[block.end() : following.start()].isspace()
-            ):
+            between = text[block.end() : following.start()] if following else ""
+            if following and following[1] == "text" and between.isspace():
                 yield Output(following.start(3), following.end(3), following[3], printed)
             else:
                 assert not printed, f"the page does not show this output: {printed}"
@@ -112,9 +109,8 @@ def _environment(directory: Path) -> dict[str, str]:
 def _daemon(directory: Path, environment: dict[str, str]) -> Iterator[None]:
     """Run a daemon until the block ends; it is ready when it says so."""
     command = [sys.executable, "-m", "smp_daemon", "run"]
-    daemon = subprocess.Popen(
-        command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True
-    )
+    how: Any = {"cwd": directory, "env": environment, "stderr": subprocess.PIPE, "text": True}
+    daemon = subprocess.Popen(command, **how)
     try:
         assert daemon.stderr is not None
         assert any('"event": "ready"' in line for line in daemon.stderr), "the daemon ended"
@@ -153,11 +149,8 @@ def _on_the_day(text: str) -> str:
 
     text = re.sub(r"session-\d{4}-\d\d-\d\d-\w+", f"session-{DAY}-abc123", text)
     text = re.sub(r"\d{8}T\d{6}-\w+", "20260111T144000-5f3a9c", text)
-    text = re.sub(
-        r"([T ])\d\d:\d\d(:\d\d(?:\.\d+)?Z)?",
-        lambda found: f"{found[1]}14:40" + (":00Z" if found[2] else ""),
-        text,
-    )
+    text = re.sub(r"([T ])\d\d:\d\d:\d\d(?:\.\d+)?Z", r"\g<1>14:40:00Z", text)
+    text = re.sub(r"([T ])\d\d:\d\d(?!:)", r"\g<1>14:40", text)
     return re.sub(r"\b\d{4}-\d\d-\d\d(?=\b|T)", moved, text)
 
 

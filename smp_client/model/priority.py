@@ -92,11 +92,10 @@ class Policy(NamedTuple):
         hours: Any = config.get("half_life_hours")
         least: Any = config.get("min_decay_factor")
         if type(hours) in (int, float) and 0 < hours < math.inf:
-            decaying = {name: rule for name, rule in rules.items() if rule.rate}
-            rules |= {name: rule.with_half_life(hours) for name, rule in decaying.items()}
+            rules |= {name: rule.with_half_life(hours) for name, rule in rules.items() if rule.rate}
         if type(least) in (int, float) and 0 <= least <= 1:
-            floors = {name: max(rule.floor, least) for name, rule in rules.items()}
-            rules = {name: rule._replace(floor=floors[name]) for name, rule in rules.items()}
+            for name, rule in rules.items():
+                rules[name] = rule._replace(floor=max(rule.floor, least))
         enabled = self.enabled and config.get("enabled") is not False
         return self._replace(rules=rules, enabled=enabled)
 

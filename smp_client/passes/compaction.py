@@ -40,7 +40,7 @@ from ..model.times import EPOCH, render_time, time_at, time_of
 from ..text.edits import value_of
 from ..text.markdown import render_turn
 from ..text.values import summary_hash
-from .summarise import SHARE, references, summary
+from .summarise import SHARE, summary
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
@@ -232,12 +232,11 @@ def _runs(turns: Sequence[Item], chosen: Collection[str]) -> Iterator[Run]:
 
 def _summary_turn(turns: Sequence[Item]) -> bytes:
     """Return the summary of turns: a turn with the number and the time of the first."""
-    first, refs = turns[0], references(turns)
+    first = turns[0]
     assert first.at is not None
     return render_turn({
         "id": first.id, "turn": int(first.id.removeprefix("turn-")), "speaker": "smp",
         "timestamp": render_time(first.at), "type": SUMMARY,
-        **({"memory_refs": [*refs]} if refs else {}),
         SUMMARIZES: {"first": first.id, "last": turns[-1].id, "turns": len(turns)},
         "content": summary(turns, sum(turn.bytes for turn in turns)),
     })  # fmt: skip
@@ -333,9 +332,8 @@ def compact(
 ) -> Outcome:
     """Free so many percent of the session, or as much as may go. A target missed is a problem."""
     share = policy_of(session).forced_reduction_pct if reduction_pct is None else reduction_pct
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 100:
-        share_of = "a session can become smaller by more than 0 and at most 100 percent"
-        raise Invalid([f"{share_of}, not by {share!r}"])
+    if type(share) not in (int, float) or not 0 < share <= 100:
+        raise Invalid([f"a session can shrink by more than 0 and at most 100 %, not by {share!r}"])
     before, outcome = session.size().total_bytes, Outcome(dry_run=dry_run)
     target = math.ceil(before * share / 100)
     wanted = target + _NOTES_BYTES

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .compaction import Item
 
 SHARE = 0.15  # of the bytes of its turns: the size of a summary
-_LINES_CAP, _SPEAKERS_CAP, _REFERENCES_CAP = 40, 12, 20
+_LINES_CAP, _SPEAKERS_CAP = 40, 12
 _LINE_CHARACTERS, _TURN_CHARACTERS = 240, 2_000
 _MINUTE = "%Y-%m-%d %H:%M"
 _ID = re.compile(r"\b(?:DEC|FIND|PREF|LEARN|REL|GPREF|PAT)-\d+\b")
@@ -63,16 +63,6 @@ def summary(turns: Sequence[Item], size_bytes: int) -> str:
         if len(fitting) < len(lines):
             break
     return "\n".join([heading, *([""] if chosen else []), *(line for _, line in sorted(chosen))])
-
-
-def references(turns: Sequence[Item]) -> list[str]:
-    """Return the memories that the turns refer to, those named most often first."""
-    counted = Counter[str]()
-    for turn in turns:
-        if '"memory_refs"' in turn.data:
-            listed = json.loads(turn.data).get("memory_refs")
-            counted.update(map(str, listed) if isinstance(listed, list) else ())
-    return sorted(counted, key=lambda name: (-counted[name], name))[:_REFERENCES_CAP]
 
 
 def _evenly(lines: Sequence[tuple[int, str]], most: int, room_bytes: int) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..redaction.personal import personal
@@ -58,7 +58,7 @@ class Anonymization:
     replace_with_placeholders: bool = True  # False replaces every text with `[removed]`
 
 
-@dataclass(frozen=True)
+@dataclass
 class Replacement:
     """A placeholder and its count. Only a dry run has the original text, as `what`.
 
@@ -154,9 +154,7 @@ class Placeholders:
         self, names: Names, config: Anonymization | None = None, taken: Iterable[str] = ()
     ) -> None:
         self._names, self._config = names, config or Anonymization()
-        self._given: dict[tuple[str, str], str] = {}  # by kind and key
-        self._shown: dict[str, tuple[str, str]] = {}  # kind and original, by placeholder
-        self._counts: Counter[str] = Counter()
+        self._given: dict[tuple[str, str], Replacement] = {}  # by kind and key
         self._taken = set(taken)
         self._next = {kind: _series(kind) for kind in _CLASSES}
 
@@ -174,24 +172,23 @@ class Placeholders:
 
     def replacements(self, *, with_originals: bool) -> list[Replacement]:
         """Return the placeholders in the order in which they were given."""
-        return [Replacement(kind, new, self._counts[new], shown if with_originals else None)
-                for new, (kind, shown) in self._shown.items()]  # fmt: skip
+        return [replace(one, what=one.what if with_originals else None)
+                for one in self._given.values()]  # fmt: skip
 
     def counts(self) -> Counter[str]:
         """Return how many places were replaced, by the fields of Anonymization."""
         counts: Counter[str] = Counter()
-        for new, (kind, _) in self._shown.items():
-            counts[_CLASSES[kind][0]] += self._counts[new]
+        for one in self._given.values():
+            counts[_CLASSES[one.kind][0]] += one.count
         return counts
 
     def _placeholder(self, spot: Spot) -> str:
         given = self._given.get((spot.kind, spot.key))
         if given is None:
-            given = next(new for new in self._next[spot.kind] if new not in self._taken)
-            self._given[spot.kind, spot.key] = given
-            self._shown[given] = (spot.kind, spot.shown)
-        self._counts[given] += 1
-        return given if self._config.replace_with_placeholders else REMOVED
+            new = next(new for new in self._next[spot.kind] if new not in self._taken)
+            given = self._given[spot.kind, spot.key] = Replacement(spot.kind, new, 0, spot.shown)
+        given.count += 1
+        return given.placeholder if self._config.replace_with_placeholders else REMOVED
 
     def _spots(self, text: str, key: str) -> list[Spot]:
         """Return the places to replace, in order. A name inside another find is no place."""

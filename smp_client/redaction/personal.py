@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from .secrets import Found, joined
 
-PERSONAL_KINDS = ("email", "ip_address", "path", "phone")
-
 _LOCAL_PART = re.compile(r"[\w.%+'-]{1,64}+")  # read backwards
 _DOMAIN = re.compile(
     r"@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}(?!(?:png|jpe?g|gif|svg|webp|css|js)\b)"

@@ -26,6 +26,7 @@ T = TypeVar("T")
 FIELD = "redacted"  # of a record: how many secrets of each kind were redacted
 WORD = "redacted"  # stands for a secret where only a name may stand: a tag, an id
 UNLOCKED = ("report", "redact", "off")
+PERSONAL_KINDS = ("email", "ip_address", "path", "phone")
 PATTERNS_CAP = 100
 PATTERN = "3 to 100 letters, digits, blanks and .,:/@_-, with # for a digit and * for a word"
 _DEPTH_CAP = 64
@@ -54,12 +55,9 @@ class Redaction(_Redaction):
     def __new__(cls, *given: Any, **named: Any) -> Redaction:
         self = super().__new__(cls, *given, **named)
         problems = [problem for name, one in self.patterns if (problem := problem_of(name, one))]
-        if self.personal:
-            from .personal import PERSONAL_KINDS
-
-            known = ", ".join(PERSONAL_KINDS)
-            wrong = [kind for kind in self.personal if kind not in PERSONAL_KINDS]
-            problems += [f"kind {kind!r} must be one of {known}" for kind in wrong]
+        for kind in self.personal:
+            if kind not in PERSONAL_KINDS:
+                problems.append(f"kind {kind!r} must be one of {', '.join(PERSONAL_KINDS)}")
         if self.unlocked_edits not in UNLOCKED:
             problems.append(f"'unlocked_edits' must be one of {', '.join(UNLOCKED)}")
         if problems:

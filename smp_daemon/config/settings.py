@@ -18,8 +18,7 @@ from smp_client import Options
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_client.model.priority import PINNED, Policy, Rule
 from smp_client.model.ranking import Weights
-from smp_client.redaction.personal import PERSONAL_KINDS
-from smp_client.redaction.redact import PATTERN, PATTERNS_CAP, UNLOCKED, Redaction, problem_of
+from smp_client.redaction import redact
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def _decay_rule(value: list[Any]) -> Rule:
 
 
 def _patterns(value: dict[str, Any]) -> dict[str, Any]:
-    if problems := [problem for pair in value.items() if (problem := problem_of(*pair))]:
+    if problems := [problem for pair in value.items() if (problem := redact.problem_of(*pair))]:
         raise ValueError("; ".join(problems))
     return value
 
@@ -113,8 +112,9 @@ DECAY_RULE = _fitting(
     _decay_rule,
 )
 PATTERNS = _fitting(
-    f"a mapping of at most {PATTERNS_CAP} names (small letters, digits and _), each to {PATTERN}",
-    lambda value: isinstance(value, dict) and len(value) <= PATTERNS_CAP,
+    f"a mapping of at most {redact.PATTERNS_CAP} names (small letters, digits and _),"
+    f" each to {redact.PATTERN}",
+    lambda value: isinstance(value, dict) and len(value) <= redact.PATTERNS_CAP,
     _patterns,
 )
 
@@ -122,11 +122,11 @@ _MIB = 1024 * 1024
 _DAYS, _HOURS = number(0, 36_500, "days"), number(0, 876_000, "hours")
 _PERCENT = number(1, 100, "percent")
 _whole, _seconds = partial(number, whole=True), partial(number, unit="seconds")
-_PERSONAL = list_of(one_of(*PERSONAL_KINDS), len(PERSONAL_KINDS))
+_PERSONAL = list_of(one_of(*redact.PERSONAL_KINDS), len(redact.PERSONAL_KINDS))
 _NEVER = or_null(_DAYS, "never")
 _CLIENT, _POLICY, _WEIGHTS = Options(), Policy(), Weights()
 _AGES, _SMALLER = Thresholds(), CompactionPolicy()
-_REDACTION = Redaction()
+_REDACTION = redact.Redaction()
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
      "Which personal data are redacted as well."),
     ("redaction.patterns", {}, PATTERNS,
      "Further secrets, by a name for their kind: badge: 'ACME-######'."),
-    ("redaction.unlocked_edits", _REDACTION.unlocked_edits, one_of(*UNLOCKED),
+    ("redaction.unlocked_edits", _REDACTION.unlocked_edits, one_of(*redact.UNLOCKED),
      "Whether the daemon reports secrets that came in past the library, as by an editor, or"
      " redacts them in their file. Personal data and own patterns are only reported there."),
     ("ranking.text", _WEIGHTS.text, SHARE, "The weight of how well the text matches."),
@@ -248,5 +248,5 @@ class Configuration(dict[str, Any]):
             "thresholds": self.part("lifecycle", Thresholds),
             "compaction": self.part("compaction", CompactionPolicy),
             "retention": self.part("retention", RetentionPolicy, by_type_days=ages),
-            "redaction": self.part("redaction", Redaction, patterns=patterns),
+            "redaction": self.part("redaction", redact.Redaction, patterns=patterns),
         }

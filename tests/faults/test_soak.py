@@ -16,7 +16,6 @@ import subprocess
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -71,41 +70,34 @@ class Writer:
                     if self._way == "upkeep":
                         self._keep_up(memory, name)
                     else:
-                        write: Callable[[Session, list[str]], None] = getattr(self, f"_{self._way}")
-                        write(memory.session(name), tokens)
+                        self._write(memory.session(name), tokens)
                         noted.write("".join(f"{token}\n" for token in tokens))
                         noted.flush()
                 time.sleep(0.02)
 
-    def _record(self, session: Session, tokens: list[str]) -> None:
-        session.record_decision(f"We decided {tokens[0]}", made_by="a", tags=["soak"])
-
-    def _turn(self, session: Session, tokens: list[str]) -> None:
-        session.add_turn("user", f"We said {tokens[0]}")
-
-    def _transaction(self, session: Session, tokens: list[str]) -> None:
-        with session.transaction() as transaction:
-            for token in tokens:
-                transaction.record_finding(f"We found {token}", discovered_by="a", severity="low")
-
-    def _command(self, session: Session, tokens: list[str]) -> None:
-        words = ["add", session.id, "learning", f"We learned {tokens[0]}", "--by", "a", "--root", str(self._root), "--json"]
-        done = subprocess.run([*SMP, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
-        if done != 0:
-            raise OSError("it was not written")
-
-    def _drop(self, session: Session, tokens: list[str]) -> None:
-        inbox = self._root / "active" / session.id / "inbox"
-        (inbox / f".{tokens[0]}.tmp").write_text(f"type: preference\npreference: We like {tokens[0]}\nconfidence: explicit\n")
-        (inbox / f".{tokens[0]}.tmp").rename(inbox / f"{tokens[0]}.yaml")
-
-    def _shell(self, session: Session, tokens: list[str]) -> None:
-        record = f"  - id: {tokens[0]}\n    timestamp: 2026-01-01T00:00:00Z\n    made_by: a\n    decision: We typed {tokens[0]}\n"
-        descriptor = os.open(self._root / "active" / session.id / "decisions.yaml", os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(descriptor, record.encode())
-        finally:
-            os.close(descriptor)
+    def _write(self, session: Session, tokens: list[str]) -> None:
+        token, place = tokens[0], self._root / "active" / session.id
+        if self._way == "record":
+            session.record_decision(f"We decided {token}", made_by="a", tags=["soak"])
+        elif self._way == "turn":
+            session.add_turn("user", f"We said {token}")
+        elif self._way == "transaction":
+            with session.transaction() as transaction:
+                for one in tokens:
+                    transaction.record_finding(f"We found {one}", discovered_by="a", severity="low")
+        elif self._way == "command":
+            words = ["add", session.id, "learning", f"We learned {token}", "--by", "a", "--root", str(self._root), "--json"]
+            if subprocess.run([*SMP, *words], capture_output=True, check=False).returncode:
+                raise OSError("it was not written")
+        elif self._way == "drop":
+            temporary = place / f"inbox/.{token}.tmp"
+            temporary.write_text(f"type: preference\npreference: We like {token}\nconfidence: explicit\n")
+            temporary.rename(place / f"inbox/{token}.yaml")
+        else:
+            record = f"  - id: {token}\n    timestamp: 2026-01-01T00:00:00Z\n    made_by: a\n    decision: We typed {token}\n"
+            # `open` would make the file of a session that has just gone.
+            with os.fdopen(os.open(place / "decisions.yaml", os.O_WRONLY | os.O_APPEND), "ab", buffering=0) as file:
+                file.write(record.encode())
 
     def _keep_up(self, memory: Memory, name: str) -> None:
         what = self._random.randrange(7)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from smp_client import Anonymization, Redaction
 from smp_client.privacy.placeholder import Names, Placeholders, placeholders_in
-from smp_client.redaction.personal import PERSONAL_KINDS, personal
+from smp_client.redaction.personal import personal
+from smp_client.redaction.redact import PERSONAL_KINDS
 from smp_client.redaction.secrets import SECRET_KINDS, Found, secrets
 
 CORPUS = Path(__file__).parent.parent / "corpus"
