@@ -1,15 +1,18 @@
 """How often a search finds the right memory: `python -m benchmarks.recall [DIRECTORY…]`
 
-Without a directory, four kinds of text are asked. Chats, meetings and logs of code agents are made
+Without a directory, five kinds of text are asked. Chats, meetings and logs of code agents are made
 by a seeded generator, because no public ones come with Python: an answer seldom has the words of
 its question, the turns around it do, and others say nearly the same of somebody else. The decision
-records are real: the chapters of Python's own language reference, looked up by their titles.
+records are real: the chapters of Python's own language reference, looked up by their titles. As
+documents they are turns without a title.
 Each kind has a part to tune the ranking on and a part to report, made of other words.
 
 A directory holds one conversation and its questions, as JSON lines:
 
     documents.jsonl   {"id": "D1:3", "text": "…", "speaker": "Ann", "timestamp": "…"}   in order
     questions.jsonl   {"question": "When did Ann …?", "answers": ["D1:3"]}
+
+Without these files, its pages (.txt, .rst, .md) are looked up by their titles.
 
 Beside SMP stands plain FTS5 in the same run: BM25 with porter, the same stop words, any word.
 hit@10 is how often a right memory is among the first ten, MRR the mean of 1 / its place.
@@ -143,12 +146,37 @@ def records(part: str, seed: int) -> Sample:
     return sample
 
 
+def documents(part: str, seed: int) -> Sample:
+    """Return the same text as turns that do not say their titles, beside others of other matters."""
+    sample = records(part, seed)
+    return sample._replace(documents=[one._replace(title="") for one in sample.documents])
+
+
 KINDS: dict[str, Callable[[str, int], Sample]] = {
-    "chats": chats, "meetings": meetings, "decision records": records, "agent logs": logs,
+    "chats": chats, "meetings": meetings, "decision records": records, "documents": documents,
+    "agent logs": logs,
 }  # fmt: skip
 
 
+def manual(directory: Path) -> Sample:
+    """Return the pages of a manual as turns that do not say their titles, looked up by these."""
+    sample = Sample([], [])
+    for file in sorted(one for one in directory.rglob("*.*") if one.suffix in (".txt", ".rst", ".md")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        title = re.search(r"(?:^|\n)(?:# ([^\n]{4,90})|([^\n=]{4,90})\n=+)\n", text)
+        if title and len(text) - title.end() > 800:
+            sample.questions.append((title[1] or title[2], {len(sample.documents)}))
+            sample.documents.append(Document("architect", text[title.end() :]))
+    random.Random(0).shuffle(order := list(range(len(sample.documents))))
+    moved = {old: new for new, old in enumerate(order)}
+    questions = [(title, {moved[place] for place in right}) for title, right in sample.questions]
+    return Sample([sample.documents[old] for old in order], questions)
+
+
 def read(directory: Path) -> Sample:
+    if not (directory / "documents.jsonl").exists():
+        return manual(directory)
+
     def lines(name: str) -> Iterator[dict[str, Any]]:
         text = (directory / name).read_text(encoding="utf-8")
         return (json.loads(line) for line in text.splitlines() if line.strip())
@@ -225,7 +253,7 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("benchmarks.recall", description=__doc__, formatter_class=form)
     parser.add_argument(
-        "directories", nargs="*", type=Path, help="each with documents.jsonl and questions.jsonl"
+        "directories", nargs="*", type=Path, help="conversations with questions, or manuals"
     )
     parser.add_argument("--part", choices=PARTS, help="only this part")
     parser.add_argument("--rounds", type=int, default=4, help="samples of each kind (%(default)s)")

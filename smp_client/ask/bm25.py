@@ -42,6 +42,7 @@ _BEGINNING = 4  # letters: too many words begin with fewer
 _CLOSE_FROM = 5  # letters: one slip in fewer makes too many other words
 _CLOSE = 0.8  # of 1: how much of its letters a word shares with one that it may be meant for
 _CLOSE_CAP = 5  # stems that one word may be meant for
+_AS_USUAL = 0.25  # of the memories with one spelling of a compound, so many must have the other
 _SPLIT_CAP = 30  # letters of two words written as one
 
 
@@ -209,24 +210,29 @@ def _counts(connection: Connection, matches: Sequence[str]) -> list[int]:
 
 
 def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list[Term]:
-    """Return two words of the text as one, and one as two, where a memory has that: `back up`."""
-    matches: dict[str, str] = {}
+    """Return two words of the text as one, and one as two, where memories have that: `back up`.
+
+    A spelling much rarer than that of the text means something else, and would weigh too much.
+    """
+    others: dict[str, tuple[str, Term]] = {}  # by the other spelling: that of the text, and a term
     for word in (term.word for term in terms if term.is_word):
         if _CLOSE_FROM <= len(word) <= _SPLIT_CAP and word.isalpha():
             # The first says something: `often` is not "of ten".
             cuts = [cut for cut in range(1, len(word) - 1) if word[:cut] not in STOP_WORDS]
             if match := " OR ".join(f'"{word[:cut]} {word[cut:]}"' for cut in cuts):
-                matches[match] = match
+                others[match] = quoted(word), Term(word, match, is_extra=True)
     for first, second in itertools.pairwise(tokens(text)[:WORD_CAP]):
         # "a part" is not apart; and two words that say nothing, such as "in to", are none as one.
         if first not in STOP_WORDS or (len(first) > 1 and second not in STOP_WORDS):
-            one = quoted(first + second)
-            matches[one] = f"{one} OR {quoted(f'{first} {second}')}"
+            one, two = quoted(first + second), quoted(f"{first} {second}")
+            others[one] = two, Term(first + second, f"{one} OR {two}", is_extra=True)
     # Hardly ever is there any: one look at all of them.
-    if not matches or _counts(connection, [" OR ".join(matches)]) == [0]:
+    if not others or _counts(connection, [" OR ".join(others)]) == [0]:
         return []
-    counted = zip(_counts(connection, list(matches)), matches.items(), strict=True)
-    return [Term(one, match, is_extra=True) for count, (one, match) in counted if count]
+    counts = _counts(connection, list(others))
+    usual = _counts(connection, [spelling for spelling, _ in others.values()])
+    counted = zip(counts, usual, others.values(), strict=True)
+    return [term for count, often, (_, term) in counted if count and count >= _AS_USUAL * often]
 
 
 def _close(connection: Connection, word: str) -> str:

@@ -44,6 +44,7 @@ _TICK_NS = int(1e9 * time.clock_getres(_COARSE)) if sys.platform == "linux" else
 _TICKS_WAITED = 5
 _BYTES_PER_S = 100_000  # far slower than reading really is, also of packed files
 _PROBLEM_CAP = 500
+_NEIGHBOURLY = 1000  # characters of a turn that needs those beside it to say what it is about
 _UNREADABLE = (NewerFormat, CorruptionDetected, TookTooLong)
 
 
@@ -252,6 +253,7 @@ def _entry(
     stamp = value.get("last_updated" if kind == "agent_state" else "timestamp")
     time, read = time_of(stamp), time_of(known.get("last_accessed"))
     has_place = kind == TURN.name and isinstance(turn, int) and abs(turn) < 1 << 31
+    has_place = has_place and len(data) <= _NEIGHBOURLY
     return Entry(
         memory_id,
         kind,

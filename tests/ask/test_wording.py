@@ -57,6 +57,30 @@ def test_a_compound_is_found_however_it_is_written(
     assert set(found(session, text)[: len(first)]) == first
 
 
+def test_half_of_a_compound_counts_less(session: Session) -> None:
+    assert found(session, "back up")[2:] == ["back"]
+    # No word of the index is one with its neighbour here.
+    assert found(session, "a part") == ["part"]
+    # Each beginning of it says nothing: "t ools", "to ols", "too ls".
+    assert found(session, "tools") == []
+
+
+def test_two_halves_that_are_rarer_than_the_word_do_not_count(session: Session) -> None:
+    session.record_learning("Classes of tickets", learned_by="ann", timestamp=NOW)
+    for number in range(5):
+        session.record_learning(f"Class {number}", learned_by="ann", timestamp=NOW)
+    session.record_learning("The class es is odd", learned_by="ann", timestamp=NOW)
+    assert session.search("classes")[0].text != "The class es is odd"
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_only_a_short_turn_profits_from_the_turns_beside_it(session: Session, length: int) -> None:
+    session.add_turn("ann", "What did the harbour office say about moorings?")
+    session.add_turn("bob", "Tuesday, as always. " * length)
+    texts = [record.text for record in session.search("harbour office moorings")]
+    assert len(texts) == (2 if length == 1 else 1)
+
+
 @pytest.mark.parametrize(
     ("text", "word", "first"),
     [
