@@ -28,7 +28,6 @@ PARTY_MODE = "party_mode"  # in the metadata of a session
 LIKENESS = 0.6  # of 1: how much of two findings' words must be the same
 _CANDIDATES = 20
 _LOCK = "party"
-_MERGED = ("tags", "also_found_by", "observations")
 _APART = ("discovered_by", "timestamp", "tags", FIELD)  # no part of an observation
 
 
@@ -107,16 +106,15 @@ def _merged(
         for name, value in {**fields, "finding": finding}.items()
         if name not in _APART and value not in (None, data.get(name))
     }
-    tags, others, earlier = (_list(data.get(name)) for name in _MERGED)
-    more = [tag for tag in _list(fields.get("tags")) if tag not in tags]
-    is_new = who not in (data.get("discovered_by"), *others)
-    own = [one for one in earlier if isinstance(one, dict) and one.get("by") == who]
-    is_said = not new or any(new.items() <= one.items() for one in own)
-    observed = {"by": who, "at": fields.get("timestamp") or session._now(), **new}
-    after = ([*tags, *more], [*others, who] if is_new else others,
-             earlier if is_said else [*earlier, observed])  # fmt: skip
-    changes = zip(_MERGED, after, strict=True)
-    return {name: value for name, value in changes if value != _list(data.get(name))}
+    after = {name: _list(data.get(name)) for name in ("tags", "also_found_by", "observations")}
+    after["tags"] += [tag for tag in _list(fields.get("tags")) if tag not in after["tags"]]
+    if who not in (data.get("discovered_by"), *after["also_found_by"]):
+        after["also_found_by"].append(who)
+    own = [one for one in after["observations"] if isinstance(one, dict) and one.get("by") == who]
+    if new and not any(new.items() <= one.items() for one in own):
+        at = fields.get("timestamp") or session._now()
+        after["observations"].append({"by": who, "at": at, **new})
+    return {name: value for name, value in after.items() if value != _list(data.get(name))}
 
 
 def _list(value: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..disk.place import session_of
@@ -31,7 +31,7 @@ class Asker(NamedTuple):
 
     def answer(self, question: Callable[[View, Wanted], Answer], options: QueryOptions) -> Answer:
         """Return the answer of a question, and note the readings where they count."""
-        now = self._now()
+        now = self.options.clock()
         want = wanted(now, self._policy()[0], options)
         project = options.get("project")
         found, source = self._ask(lambda view: question(_of_project(view, project), want), now)
@@ -49,7 +49,7 @@ class Asker(NamedTuple):
 
     def ask(self, question: Callable[[View], T]) -> T:
         """Return the answer of a question that is no list of memories, and counts as no access."""
-        return self._ask(question, self._now())[0]
+        return self._ask(question, self.options.clock())[0]
 
     def _ask(self, question: Callable[[View], T], now: datetime) -> tuple[T, Source]:
         policy, weights = self._policy()
@@ -61,10 +61,6 @@ class Asker(NamedTuple):
             prepare(index, now, policy)
 
         return self.fresh.answer(Question(self.scopes, ready, asked))
-
-    def _now(self) -> datetime:
-        now = self.options.clock()
-        return now if now.tzinfo else now.replace(tzinfo=UTC)
 
     def _policy(self) -> tuple[Policy, Weights]:
         if self.options.policy and self.options.weights:

@@ -223,12 +223,10 @@ def test_of_a_kind_that_is_granted_in_part_only_that_part_is_seen(stocked: Agent
         "memory_hints": ["Compare with past findings", "Check the depth"],
     })  # fmt: skip
     assert ids(workflow.relevant_decisions()) == ["DEC-001"]
-    assert workflow.relevant_decisions("security") == []
     assert ids(workflow.relevant_findings()) == ["FIND-001"]
     assert ids(workflow.conversation()) == ["turn-29", "turn-30"]
     seen = {"turn-29", "turn-30", "DEC-001", "FIND-001", "FIND-002"}
     assert set(ids(workflow.query("verify oauth mfa turn", limit=None))) <= seen
-    assert workflow.query("depth", types=["preference"]) == []
     assert workflow.similar("DEC-002") == workflow.similar("DEC-099") == []
     context = workflow.context(max_tokens=300)
     assert "## Hints of the workflow\n- Compare with past findings\n- Check the depth\n" in context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -72,15 +72,6 @@ def test_what_is_asked_with_must_be_a_text(asked: Session) -> None:
             with pytest.raises(InvalidQuery, match="text"):
                 ask(value)
         ask("half a pair \ud800 and \0")
-
-
-def test_a_clock_without_a_zone_is_taken_as_utc(memory: Memory, session: Session) -> None:
-    session.record_decision("Use OAuth", made_by="a", timestamp=NOW - timedelta(days=30))
-    naive = Memory(memory.root, clock=lambda: NOW.replace(tzinfo=None)).session("s1")
-    aware = Memory(memory.root, clock=lambda: NOW).session("s1")
-    found = naive.search("oauth", since="last 31 days")
-    assert found[0].priority == aware.search("oauth")[0].priority
-    assert "Use OAuth" in naive.context()
 
 
 # policy.json.

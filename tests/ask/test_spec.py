@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from smp_client import InvalidQuery, Memory, Session
 
-ODD = 'it\'s "a[0]$" \\ x) OR 1=1 --'
 HAND_WRITTEN = """\
   - {id: HAND-1, finding: no number at all, ratio: .nan, limit: .inf, depth: [-.inf, 3]}
   - {id: HAND-2, timestamp: soon, finding: 'null and nothing', tags: [2026], note: , empty: []}
@@ -54,7 +53,6 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         "Explicit", learned_by="veritas", weight=True,
         mixed=[1, "1", True, None, 2.5, {"a": 1}, ["x"]],
     )  # fmt: skip
-    session.record_learning("Odd names", learned_by="veritas", nested={ODD: [ODD]})
     with (root / "active/s1/findings.yaml").open("a") as file:
         file.write(HAND_WRITTEN)
     yield session
@@ -87,7 +85,6 @@ def ids(asked: Session, *filters: tuple[Any, ...], **parts: Any) -> set[str]:
         (("alternatives_considered.option", "contains", "opaque"), {"DEC-001"}),
         (("location.line_numbers", "greaterOrEqual", 60), {"FIND-001"}),
         (("nowhere.at.all", "exists"), set()),
-        ((f"nested.{ODD.replace('.', ' ')}", "equals", ODD), {"LEARN-002"}),
         (("note", "exists"), set()),
         # times
         (("timestamp", "in", ["1969-12-31T12:00:00Z", "2026-01-12"]), {"DEC-002", "FIND-001"}),
@@ -126,7 +123,7 @@ def test_counts(asked: Session) -> None:
     found = asked.query({"aggregations": entries, "limit": 1}).aggregations
     everything = len(ids(asked))
     assert found["count"] == everything
-    assert found["count_by_type"] == {"decision": 2, "finding": 4, "learning": 2, "preference": 1, "turn": 2}  # fmt: skip
+    assert found["count_by_type"] == {"decision": 2, "finding": 4, "learning": 1, "preference": 1, "turn": 2}  # fmt: skip
     assert found["count_by_tags"]["security.authentication"] == found["count_by_tags"]["2026"] == 1
     assert found["count_by_reversible"] == {None: everything - 2, False: 1, True: 1}
     assert found["count_by_timestamp"]["2026-01-11"] == 3
