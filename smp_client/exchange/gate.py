@@ -106,14 +106,14 @@ class Exchange:
                           for word, count in sorted(left_out.items())]  # fmt: skip
         return _finished(outcome, chosen, layout)
 
-    def import_(self, source: Given, *, layout: str | None = None, **requested: Any) -> Outcome:
+    def import_(self, source: Given, **requested: Any) -> Outcome:
         """Import an export, or everything that other programs keep at a path.
 
         A memory that is in the tree stays as it is, so an import may be repeated. A purged memory
         stays away. `requested` is a Request: `replace` takes the other content of one id.
         """
         memory, request, notes = self.memory, Request(**requested), list[str]()
-        name, given = self._reads(source, layout, notes)
+        name, given = self._reads(source, notes)
         intake = Intake(memory, request)
         if request.dry_run:
             outcome = intake.take(given)
@@ -128,11 +128,11 @@ class Exchange:
         outcome.notes += notes
         return outcome
 
-    def verify(self, source: Given, *, layout: str | None = None) -> Outcome:
+    def verify(self, source: Given) -> Outcome:
         """Compare a source with the tree; `success` says that nothing is missing or differs."""
         notes: list[str] = []
         intake = Intake(self.memory, Request(dry_run=True))
-        outcome = intake.take(self._reads(source, layout, notes)[1])
+        outcome = intake.take(self._reads(source, notes)[1])
         outcome.notes += notes
         outcome.actions, outcome.counts = [], Counter(source=0, missing=0, differ=0)
         for name, fates in intake.fates.items():
@@ -190,12 +190,10 @@ class Exchange:
             anonymized=getattr(selection.transform, "anonymizes", None),
         )  # fmt: skip
 
-    def _reads(
-        self, source: Given, layout: str | None, notes: list[str]
-    ) -> tuple[str, Iterator[Read]]:
+    def _reads(self, source: Given, notes: list[str]) -> tuple[str, Iterator[Read]]:
         """Return the name of the layout for the audit log, and everything that the source says."""
         if isinstance(source, (str, Path)):
-            source = recognise(source, layout)
+            source = recognise(source)
         elif not isinstance(source, list):
             name = str(getattr(source, "name", "the export"))
             return SMP, read_export(io.BytesIO(source.read()), name)

@@ -103,7 +103,6 @@ def _selected(types: Sequence[str], since: str | None) -> Wanted:
 
 @command(
     "PATH --dry-run",
-    "--as smp|jsonl|jsonl-per-kind|jsonl-checked|markdown-log  Only this layout; else all.",
     "--migrate  With a backup before it, and priorities and a comparison after it.",
     "--verify  Only compare: counts, and the ids that are missing or differ.",
     "--replace  Same id, other content: take theirs; else ours stays.",
@@ -129,7 +128,7 @@ def import_(call: Call) -> None:
     memory.require_room()  # before a backup is made beside it
     gc.disable()  # no entry refers to itself, and to look for such costs a fifth of the time
     how: dict[str, Any] = {"replace": call.replace}
-    layouts = [] if path == _STANDARD else recognise(path, getattr(call, "as"))
+    layouts = [] if path == _STANDARD else recognise(path)
     if not call.json:
         for one in layouts:
             out.tell(f"found {one.layout} ({out.listed(one.files, 3)})")

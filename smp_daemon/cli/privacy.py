@@ -109,8 +109,7 @@ def _print_restorable(call: Call, memory: Memory) -> None:
         session = find_id(memory, call.session, *KEPT, DELETED)
         found = [one for one in found if one["session"] == session]
     columns = "session id type? recovery_deadline batch deleted_at? deleted_by? reason? text"
-    nothing = "There is nothing to restore."
-    call.finish(Outcome(), body=lambda: call.table(columns, found, nothing), restorable=found)
+    call.table(columns, found, "There is nothing to restore.")
 
 
 @command(

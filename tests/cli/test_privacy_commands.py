@@ -66,7 +66,7 @@ def test_all_reaches_every_session_and_one_batch_brings_it_back(root: Path) -> N
     said = run(root, f"delete --all --text '{SECRET}' --reason 'she asked for it'")
     rows = [line.split()[0] for line in said.splitlines()[1:4]]
     assert rows == ["global", "first-1", "packed-1"]
-    listed = run_json(root, "restore --list")["restorable"]
+    listed = run_json(root, "restore --list")
     (batch,) = {one["batch"] for one in listed}
     assert f"For 30 days smp restore --batch {batch} brings it back." in said
     assert f"smp show --all-about '{SECRET}' finds other places." in said
@@ -76,7 +76,7 @@ def test_all_reaches_every_session_and_one_batch_brings_it_back(root: Path) -> N
     assert [one["id"] for one in listed] == [
         "turn-1", "DEC-002", "report", "STATE-001", "PAT-001", "turn-1"]  # fmt: skip
     assert all(SECRET in one["text"] for one in listed)
-    assert len(run_json(root, "restore packed --list")["restorable"]) == 1
+    assert len(run_json(root, "restore packed --list")) == 1
     planned, done = (run_json(root, f"restore --batch {batch} {more}") for more in ("--dry-run", ""))
     assert planned["actions"] == done["actions"]
     found = {one["session"] for one in run_json(root, "search Jane")}
@@ -133,12 +133,12 @@ def test_a_purge_needs_no_other_command(root: Path) -> None:
     done = run_json(root, line)
     assert [action["type"] for action in done["actions"]] == ["purge_memories"]
     assert done["notes"] == ["The same words still stand in active/first-1/conversation.md."]
-    assert run_json(root, "restore --list")["restorable"] == []
+    assert run_json(root, "restore --list") == []
 
 
 def test_a_batch_and_a_session_are_destroyed_at_once(root: Path) -> None:
     run(root, f"delete --all --text '{SECRET}' --reason r")
-    batch = run_json(root, "restore --list")["restorable"][0]["batch"]
+    batch = run_json(root, "restore --list")[0]["batch"]
     done = run_json(root, f"purge --batch {batch} --now")
     assert [action["session"] for action in done["actions"]] == ["first-1", "global", "packed-1"]
     run(root, "delete packed-1 --reason r")

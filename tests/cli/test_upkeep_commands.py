@@ -145,7 +145,7 @@ def test_a_purge_says_why_overdue_memories_stay(root: Path) -> None:
     assert "Destroy DEC-001, old of new-1, old for good?" in shown
     found = run_json(root, "purge --force")
     assert sorted(actions(found)) == [("new-1", "purge_memories"), ("old", "purge_session")]
-    left = {one["session"] for one in run_json(root, "restore --list")["restorable"]}
+    left = {one["session"] for one in run_json(root, "restore --list")}
     assert left == {"gone-1", "new-1"}
 
 

@@ -1,4 +1,4 @@
-"""A tree with links, FIFOs and devices in it, and names that try to lead out of it."""
+"""A tree with links, FIFOs, devices and far too deep directories, and names that lead out of it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from daemons import no_hang
+from daemons import no_hang, running, smp, status, wait_until
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session, SMPError, UnsafePath
-from smp_client.disk.tree import READ_CAP_BYTES
+from smp_client.disk.tree import READ_CAP_BYTES, Tree
 
 SECRET = b"findings: secret, and not to be touched\n"
-TOUCHED: list[str] | None = None
-
-
-def note_touched(event: str, arguments: tuple[Any, ...]) -> None:
-    if TOUCHED is not None and (event == "open" or event.startswith("os.")):
-        TOUCHED.append(f"{event} {arguments}")
-
-
-sys.addaudithook(note_touched)
+DEEP = 100
 
 
 @pytest.fixture(autouse=True)
@@ -37,19 +28,6 @@ def _no_hang() -> Iterator[None]:
     """A test that waits for a FIFO or a lock is ended instead of stopping the suite."""
     with no_hang():
         yield
-
-
-@contextmanager
-def untouched() -> Iterator[None]:
-    """The block is refused before any system call."""
-    global TOUCHED
-    TOUCHED = touched = []
-    try:
-        with pytest.raises(Invalid):
-            yield
-    finally:
-        TOUCHED = None
-    assert touched == []
 
 
 @pytest.fixture
@@ -183,6 +161,43 @@ for number, use in enumerate(USES[sys.argv[2]]):
     assert (folder / file).read_bytes() == content
 
 
+# Directories inside directories, far deeper than anybody goes.
+
+
+def nest(directory: Path, name: str = "d") -> None:
+    """One inside the other, with a file in the last."""
+    path = os.fspath(directory)
+    for _ in range(DEEP):
+        path += f"/{name}"
+        os.mkdir(path)
+    with open(f"{path}/deep.md", "w") as file:
+        file.write("far down")
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_daemon_goes_on_and_the_session_stays_until_somebody_moves_it(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """No bundle can hold such directories."""
+    session = memory.create_session(id="deep")
+    nest(memory.root / "active/deep")
+    with running(memory.root, log=tmp_path / "log"):
+        session.record_decision("seen all the same", made_by="a")
+        nest(memory.root / "active/deep", "e")
+        assert smp("sync", "--root", memory.root).returncode == 0
+        assert "seen all the same" in smp("search", "seen", "--root", memory.root).stdout
+        wait_until(lambda: status(memory.root)["health"] == "ok", "all is well")
+        for leave in (memory.archive_session, partial(memory.delete_session, reason="done")):
+            with pytest.raises(UnsafePath, match="No bundle can hold"):
+                leave("deep")
+    assert len(session.records("decision")) == 1
+    for name in "de":
+        Tree(memory.root).remove_directory(f"active/deep/{name}")
+    assert memory.archive_session("deep").success
+
+
+# Names.
+
 PIECES = [
     "..", ".", "/", "\\", "\0", "~", "a", "S1", "-", "_", " ", "\n", "%2e", "．．", "／", "C:", "é",
     "\ud800", "x" * 70, "+",
@@ -227,9 +242,11 @@ def uses_of(memory: Memory, session: Session, name: str) -> Iterator[Callable[[]
 def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_touched(
     session: Session, memory: Memory, name: str
 ) -> None:
+    before = sorted(memory.root.parent.rglob("*"))
     for use in uses_of(memory, session, name):
-        with untouched():
+        with pytest.raises(Invalid):
             use()
+    assert sorted(memory.root.parent.rglob("*")) == before
 
 
 EVERYTHING = """

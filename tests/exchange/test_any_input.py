@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from smp_client import Memory, SMPError
 from smp_client.exchange.forms import FORMATS
-from smp_client.exchange.layouts.recognition import LAYOUTS
 
 _texts = st.one_of(st.text(max_size=20), st.sampled_from([
     "s1", "DEC-001", "turn-1", "decisions.yaml", "conversation.md", "memory", "../x", "global",
@@ -61,16 +60,16 @@ _files = {"s1.jsonl": _lines, "memory.jsonl": _lines, "conversation.jsonl": _lin
           "talk.md": _log, ".memlog.md": _log}  # fmt: skip
 
 
-def imported(source: Path | io.BytesIO, root: Path, layout: str | None = None) -> None:
+def imported(source: Path | io.BytesIO, root: Path) -> None:
     """Whatever comes in is in the tree afterwards, and a second import adds nothing."""
     memory = Memory(root)
     try:
-        done = memory.exchange.import_(source, layout=layout)
+        done = memory.exchange.import_(source)
     except SMPError:
         return
     if isinstance(source, io.BytesIO):
         source.seek(0)
-    again = memory.exchange.import_(source, layout=layout)
+    again = memory.exchange.import_(source)
     assert again.counts["added"] == 0, (done, again)
     for session in memory.sessions():
         assert session.problems() == []
@@ -86,15 +85,15 @@ def test_any_export(entries: list[Any]) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.fixed_dictionaries({}, optional=_files), st.sampled_from([None, *LAYOUTS[1:4]]))
-def test_any_json_or_log_in_any_layout(files: dict[str, bytes], layout: str | None) -> None:
+@given(st.fixed_dictionaries({}, optional=_files))
+def test_any_json_or_log_in_any_layout(files: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory) / "in/sessions/s1"
         folder.mkdir(parents=True)
         (folder.parent.parent / "shared").mkdir()
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        imported(folder.parent.parent, Path(directory) / "sessions", layout)
+        imported(folder.parent.parent, Path(directory) / "sessions")
 
 
 @settings(max_examples=25, deadline=None)

@@ -55,7 +55,7 @@ def test_there_and_back(root: Path, tmp_path: Path) -> None:
     Memory(root).session("s1").save_artifact("report", "text")
     assert "note: jsonl has no place for 1 × artifact" in smp(*call).stderr
     assert "is there already" in ran(*call, code=1)
-    said = ran("import", tmp_path / "out", "--as", "jsonl", "--root", tmp_path / "fifth")
+    said = ran("import", tmp_path / "out", "--root", tmp_path / "fifth")
     assert "2 added" in said
     ran("export", "s1", "--type", "decision", "-o", tmp_path / "d.jsonl", "--root", root)
     taken = in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "fourth")

@@ -219,10 +219,6 @@ def test_nothing_to_import_is_said(memory: Memory, tmp_path: Path) -> None:
     for source in ("empty", "data.jsonl", "readme.md", "nowhere", ""):
         with pytest.raises(Invalid):
             memory.exchange.import_(tmp_path / source)
-    with pytest.raises(Invalid, match="must be one of"):
-        memory.exchange.import_(tmp_path, layout="xml")
-    with pytest.raises(Invalid, match="holds nothing in the layout jsonl-checked"):
-        memory.exchange.import_(tmp_path, layout="jsonl-checked")
 
 
 # Logs.

@@ -4,8 +4,8 @@ A turn begins with a line that says who speaks:
 
     User: …     **Architect:** …     [2026-01-11 14:30] user: …     ### Assistant
 
-A word before a colon is a speaker only where it is known as one: a usual role, somebody named under
-`Participants`, or a name in bold that begins several turns. Nothing in a block of code is.
+A word before a colon is a speaker only where it is known as one: a usual role, or somebody named
+under `Participants`. Nothing in a block of code is.
 
 A memlog, `.memlog.md`, is front matter and a flat list with one entry a line, none with a time:
 
@@ -18,7 +18,6 @@ them. Then the log goes on with its session; else it becomes a session of its ow
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,10 +51,10 @@ _LABELS = frozenset((
 _GENERIC = ("conversation", "chat", "log", "transcript", "history", "messages", "session", "")
 _NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
 _LINE = re.compile(
-    r"(?:\[(?P<time>\d[\dTZ:.+ -]{3,31})\][ \t]*)?(?P<bold>\*\*)?"
+    r"(?:\[(?P<time>\d[\dTZ:.+ -]{3,31})\][ \t]*)?(?:\*\*)?"
     rf"{_NAME}(?:\*\*)?[ \t]*:(?:\*\*)?(?:[ \t]+(?P<text>.*)|[ \t]*)"
 )
-_HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}[ \t]*:?(?P<text>)(?P<time>)(?P<bold>)")
+_HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}[ \t]*:?(?P<text>)(?P<time>)")
 _PARTICIPANTS = re.compile(r"(?m)^(?:\*\*)?Participants:(?:\*\*)?(.*)$")
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
 _ENTRY = re.compile(
@@ -230,10 +229,7 @@ def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> froze
     free = [line.strip() for line, is_free in zip(lines, is_open, strict=True) if is_free]
     listed = [head.get("participants", ""), *_PARTICIPANTS.findall("\n".join(free))[:1]]
     people = {one.strip().lower() for one in ",".join(listed).split(",")} - {""}
-    begun = map(_LINE.fullmatch, free)
-    bold = Counter(one["name"].strip().lower() for one in begun if one and one["bold"])
-    often = {name for name, times in bold.items() if times > 1}
-    return frozenset(_SPEAKERS | people | often) - _LABELS
+    return frozenset(_SPEAKERS | people) - _LABELS
 
 
 def _fields(kind: Kind, said: Said) -> dict[str, Any]:

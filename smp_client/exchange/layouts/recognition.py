@@ -38,10 +38,8 @@ class Found:
     parts: list[Part] = field(default_factory=list)
 
 
-def recognise(path: str | Path, layout: str | None = None) -> list[Found]:
-    """Return the layouts at a path, or only one of them. Raise where there is none."""
-    if layout is not None and layout not in LAYOUTS:
-        raise Invalid([f"layout {layout!r} must be one of {', '.join(LAYOUTS)}"])
+def recognise(path: str | Path) -> list[Found]:
+    """Return the layouts at a path. Raise where there is none."""
     given, found = source.Source(path), dict[str, Found]()
     name = given.path.name
     folders = [("", [name])]
@@ -52,19 +50,17 @@ def recognise(path: str | Path, layout: str | None = None) -> list[Found]:
     elif name in (MEMORY, *KINDS):  # a part of a session, with the other parts beside it
         folders = [("", [one for one in (*_OF_CHECKED, *_OF_PER_KIND) if given.beginning(one)])]
     for folder, names in folders:
-        for of_layout, files, part in _layouts(given, folder, names):
-            if layout in (None, of_layout):
-                one = found.setdefault(of_layout, Found(of_layout, given))
-                one.files += files
-                one.parts.append(part)
+        for layout, files, part in _layouts(given, folder, names):
+            one = found.setdefault(layout, Found(layout, given))
+            one.files += files
+            one.parts.append(part)
     if not found:
-        kind = f"nothing in the layout {layout}" if layout else "nothing that SMP can import"
         advice = f"Name a file or a folder in one of the layouts {', '.join(LAYOUTS)}."
         if not given.is_folder and given.beginning(name).startswith(b"\x1f\x8b"):
             advice = "Unpack an exact export in a new root, with tar -x --strip-components 1."
         if any(name.endswith(_LINES) for _, names in folders for name in names):
             advice += " A line of jsonl has type, ts and data."
-        raise Invalid([f"{given.path} holds {kind}"], advice=advice)
+        raise Invalid([f"{given.path} holds nothing that SMP can import"], advice=advice)
     return list(found.values())
 
 
