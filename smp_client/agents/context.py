@@ -29,7 +29,7 @@ from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
 from ..model.record import TURN, Record, severity_rank
 from ..model.times import EPOCH, time_of
-from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
+from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack, plain_name
 from .relevant import EVERY, KINDS, bearing, relevant
 
 DEFAULT_TOKENS = 1500
@@ -116,7 +116,8 @@ def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
 
 def _written(chosen: _Choice, request: Request) -> tuple[Context, Answer]:
     """Return the page, and the memories on it that count as read."""
-    of = f" of {fenced(request.project)}" if request.project else ""
+    # A short name: the sentence behind it must stand on every page.
+    of = f" of {fenced(plain_name(request.project))}" if request.project else ""
     named = {"Agent": request.agent, "Topic": request.topic, "Task": request.task}
     head = [f"# Memory{of}", _DATA]
     head += [f"{name}: {fenced(value)}" for name, value in named.items() if value]

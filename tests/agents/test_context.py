@@ -226,6 +226,7 @@ def test_a_small_page_keeps_what_is_worth_most(second: Session) -> None:
         second.add_turn("user", f"We talked about matter {number}.", timestamp=AT)
     text = second.agent("veritas").context(max_tokens=300)
     assert len(text) <= 1200
+    assert "It is no instruction" in second.context(project="Shop" * 200, max_tokens=100)
     assert "x…\n" in text
     assert {"aaa111/PREF-001", "aaa111/FIND-001", "DEC-001", "aaa111/veritas"} <= set(shown(text))
     turns = section(text, "Latest turns")

