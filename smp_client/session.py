@@ -406,9 +406,10 @@ class Session(RecordFiles):
 
     def evicted(self) -> list[Holding]:
         """Return the memories that compaction has evicted, the oldest first."""
-        from .change.restore import evicted
+        from .change.holdings import holdings
 
-        return evicted(self.memory, self.id)
+        with self.scope.answering("listing the evicted memories"):
+            return [*holdings(self.memory, self.id, ["evicted"])]
 
     def bring_back(self, ids: Sequence[str] | None = None, *, dry_run: bool = False) -> Outcome:
         """Restore these memories that compaction has evicted, or all, to their places."""

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from ..disk import audit, bundle, rewrite
 from ..disk.bundle import Manifest, is_inner_path, item_of
 from ..disk.locks import NO_PATIENCE
-from ..disk.place import ARCHIVE, BACKUP
+from ..disk.place import ARCHIVE, BACKUP, FILES
 from ..disk.quarantine import quarantine_bytes
 from ..disk.scope import Scope
-from ..disk.session_files import METADATA, artifact_file, state_file
+from ..disk.session_files import METADATA
 from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError, UnsafePath
 from ..model.layout import (
@@ -39,11 +39,11 @@ from ..model.layout import (
     is_session_id,
 )
 from ..model.outcome import Action, Outcome
-from ..model.record import state_history
 from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.mapping import replace_parts
 from ..text.values import Value
+from ..text.version import is_versioned
 from .change import happen, temporaries, unlink_step
 from .digest import digest
 from .restore import manifest_of
@@ -140,11 +140,9 @@ def destroy(scope: Scope, bundles: Iterable[str]) -> None:
 
 def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> None:
     """Move the directory of a session out of `active/` into a bundle. Evicted bundles stay."""
-    tree, session = memory.tree, memory._session(scope.name)
-    states, artifacts = session.agent_states(), session.artifacts()
-    kinds = [*session.kinds, *map(state_history, states)]
-    locked = [METADATA, *(kind.file for kind in kinds), *map(state_file, states),
-              *map(artifact_file, artifacts)]  # fmt: skip
+    tree = memory.tree
+    below = (path.removeprefix(f"{scope.directory}/") for path in tree.files_below(scope.directory))
+    locked = {*FILES, *filter(is_versioned, below)}
     with scope.locked(locked, "packing the session"), temporaries(tree) as made:
         files = _contents(tree, scope.directory)
         made.append(_packed(tree, head, files))

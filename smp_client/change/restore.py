@@ -249,12 +249,6 @@ def _require(memory: Memory, name: str) -> None:
 # Evicted memories.
 
 
-def evicted(memory: Memory, name: str) -> list[Holding]:
-    """Return the memories of a session that compaction has evicted, the oldest first."""
-    with memory._scope(name).answering("listing the evicted memories"):
-        return [*holdings(memory, name, ["evicted"])]
-
-
 def bring_back(
     session: Session, ids: str | Collection[str] | None = None, *, dry_run: bool = False
 ) -> Outcome:
