@@ -52,6 +52,29 @@ def no_hang() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextmanager
+def elsewhere(program: str, *arguments: object) -> Iterator[Callable[[str], str]]:
+    """Run a program in another process until the end of the block; it has said its first line.
+
+    Call it with a line: the program gets it, and answers with a line.
+    """
+    command, pipe = [sys.executable, "-c", program, *map(str, arguments)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        given, said = process.stdin, process.stdout
+        assert given
+        assert said
+        assert said.readline(), "it has failed"
+
+        def tell(line: str) -> str:
+            given.write(f"{line}\n")
+            given.flush()
+            return said.readline().rstrip("\n")
+
+        yield tell
+        given.close()
+        process.wait(PATIENCE_S)
+
+
 def smp(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     if options.keys() <= {"input", "cwd", "env"} and starts_alike(options.get("env")):
         return run([*map(str, arguments)], options.get("input"), options.get("cwd"), options.get("env"))

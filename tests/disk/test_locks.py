@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import elsewhere
 
 from smp_client import LockTimeout, Memory, Session
 from smp_client.disk import locks
@@ -22,45 +20,38 @@ from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.model.layout import lock_rank
 from smp_client.model.record import SESSION_KINDS
 
-# Holds the named locks until its input ends.
+# Holds the named locks until its input ends, or dies by a line of it.
 HOLDER = """
-import sys
+import os, signal, sys
 from smp_client import Memory
 from smp_client.disk.locks import lock_all
 memory = Memory(sys.argv[1])
 with lock_all(memory.tree, "s1", sys.argv[2:], 0.0, "holding for a test"):
     print("held", flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 FILES = ["metadata.yaml", *(kind.file for kind in SESSION_KINDS), "agent-states/veritas.yaml",
          "artifacts/report-1.md"]  # fmt: skip
-
-
-@contextmanager
-def held_elsewhere(memory: Memory, *names: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the locks inside the block."""
-    program, pipe = [sys.executable, "-c", HOLDER, str(memory.root), *names], subprocess.PIPE
-    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        if process.poll() is None:
-            process.kill()
 
 
 def impatient(memory: Memory) -> Session:
     return Memory(memory.root, lock_timeout_s=NO_PATIENCE).session("s1")
 
 
-def test_a_timeout_says_which_file_is_locked(session: Session, memory: Memory) -> None:
-    """LockTimeout is MEM_E002, and nothing was written."""
-    with held_elsewhere(memory, "findings.yaml"), pytest.raises(LockTimeout) as caught:
-        impatient(memory).record_finding("x", discovered_by="a")
-    assert caught.value.code == "MEM_E002"
-    assert caught.value.recoverable
-    assert caught.value.session_id == "s1"
-    assert "s1/findings.yaml is locked by another process" in str(caught.value)
-    assert session.records("finding") == []
+def test_a_timeout_says_which_file_is_locked_until_its_holder_is_killed(
+    session: Session, memory: Memory
+) -> None:
+    """LockTimeout is MEM_E002, and nothing was written; SIGKILL frees the lock at once."""
+    with elsewhere(HOLDER, memory.root, "findings.yaml") as die:
+        with pytest.raises(LockTimeout) as caught:
+            impatient(memory).record_finding("x", discovered_by="a")
+        assert (caught.value.code, caught.value.session_id) == ("MEM_E002", "s1")
+        assert caught.value.recoverable
+        assert "s1/findings.yaml is locked by another process" in str(caught.value)
+        assert session.records("finding") == []
+        assert die("now") == ""
+        assert impatient(memory).record_finding("x", discovered_by="a").id == "FIND-001"
 
 
 def test_a_timeout_says_who_is_at_work_on_the_whole_session(
@@ -77,14 +68,6 @@ def test_a_timeout_says_who_is_at_work_on_the_whole_session(
     assert said is not None
     assert int(said[1]) == os.getpid()
     assert before < datetime.fromisoformat(said[2]) <= datetime.now(UTC)
-
-
-def test_a_killed_holder_frees_its_lock_at_once(session: Session, memory: Memory) -> None:
-    """After SIGKILL of the holder the next writer gets the lock without any waiting."""
-    with held_elsewhere(memory, "findings.yaml") as holder:
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        assert impatient(memory).record_finding("x", discovered_by="a").id == "FIND-001"
 
 
 def test_locks_are_taken_in_one_order(
@@ -117,7 +100,7 @@ def test_reading_takes_no_lock(session: Session, memory: Memory) -> None:
     session.add_turn("user", "hello")
     session.save_agent_state("veritas", {"a": 1})
     session.save_artifact("report-1", "text")
-    with held_elsewhere(memory, *FILES, "agent-states/history/veritas.yaml"):
+    with elsewhere(HOLDER, memory.root, *FILES, "agent-states/history/veritas.yaml"):
         reader = impatient(memory)
         with pytest.raises(LockTimeout):
             reader.record_decision("d", made_by="a")

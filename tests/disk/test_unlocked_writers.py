@@ -7,17 +7,18 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crossing import at_the_exchange
-from daemons import wait_until
+from daemons import elsewhere, wait_until
 
-from smp_client import Memory, MemoryNotFound, Session
+from smp_client import Memory, MemoryNotFound, Session, StorageFailed
+from smp_client.disk import append
 from smp_client.disk import rewrite as rewrite_module
+from smp_client.model.record import DECISION
 from smp_client.passes.tidy import tidy
 
 # Appends with `>>` and no lock until the file `stop` is there, and prints how many records.
@@ -42,6 +43,16 @@ session = Memory(sys.argv[1]).session("s1")
 for number in range(int(sys.argv[2])):
     session.record_finding(f"locked {number}", discovered_by="a")
     session.add_turn("a", f"locked {number}")
+"""
+# Has a file open for appending, and writes one record for each number that it is told.
+KEPT_OPEN = r"""
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
+print("open", flush=True)
+for line in sys.stdin:
+    number = int(line)
+    os.write(descriptor, b"  - id: OPEN-%d\n    finding: written late %d\n" % (number, number))
+    print("written", flush=True)
 """
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/fd").is_dir(), reason="needs /proc to open what was found before"
@@ -198,36 +209,6 @@ def test_an_append_that_is_half_written_when_we_replace_the_file_stays_in_one_pi
     assert record in findings_file(memory).read_bytes()
 
 
-@contextmanager
-def kept_open(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Another process that has the file open for appending inside the block; call it to make it
-    write."""
-    program = """
-import os, sys
-descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
-print("open", flush=True)
-while size := sys.stdin.buffer.readline():
-    os.write(descriptor, sys.stdin.buffer.read(int(size)))
-    print("written", flush=True)
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        commands, answers = writer.stdin, writer.stdout
-        assert answers.readline() == b"open\n"
-
-        def write(content: bytes) -> None:
-            commands.write(b"%d\n" % len(content) + content)
-            commands.flush()
-            assert answers.readline() == b"written\n"
-
-        yield write
-        commands.close()
-        writer.wait(timeout=60)
-
-
 @pytest.mark.parametrize("begins", ["before we look", "while we write"])
 def test_a_shell_that_writes_line_by_line_is_not_crossed(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, begins: str
@@ -258,14 +239,14 @@ def test_a_file_kept_open_across_a_rewrite_loses_nothing(session: Session, memor
     """A program that opened the file before a rewrite and writes after it: its record arrives with
     the next write of ours."""
     session.record_finding("pinned", discovered_by="a")
-    with kept_open(findings_file(memory)) as write:
-        write(RECORD % (1, 1))
+    with elsewhere(KEPT_OPEN, findings_file(memory)) as write:
+        write("1")
         session.pin("FIND-001")
-        write(RECORD % (2, 2))
+        write("2")
         assert len(retired(memory)) == 1
         session.pin("FIND-001")
         session.record_finding("in between", discovered_by="a")
-        write(RECORD % (3, 3))
+        write("3")
     session.record_finding("last", discovered_by="a")
     late = [f"written late {number}" for number in (1, 2, 3)]
     assert sorted(texts(session)) == ["in between", "last", "pinned", *late]
@@ -310,3 +291,38 @@ def test_an_edit_written_into_the_old_file_is_kept_aside(
     assert texts(session) == ["pinned", "last"]
     assert quarantined(memory) == edited
     assert none_is_left(memory)
+
+
+def test_a_drop_that_came_under_the_same_name_is_another_drop(
+    session: Session, memory: Memory
+) -> None:
+    """The one that was read goes with the transaction, the new one stays."""
+    drop = memory.root / "active/s1/inbox/a.yaml"
+    drop.write_text("first")
+    read = drop.stat()
+    with session.transaction() as tx:
+        tx.record(DECISION, {"decision": "first", "made_by": "a"})
+        tx.remove_drop("inbox/a.yaml", read)
+        (drop.parent / ".new").write_text("second")
+        (drop.parent / ".new").rename(drop)
+    assert drop.read_text() == "second"
+    assert [record.text for record in session.records("decision")] == ["first"]
+
+
+def test_taking_back_a_failed_write_leaves_what_somebody_else_wrote(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell appends just before our write fails: its record stays."""
+    session.record_decision("before", made_by="a")
+    decisions = memory.root / "active/s1/decisions.yaml"
+
+    def fail(descriptor: int, content: bytes) -> None:
+        with decisions.open("a") as shell:
+            shell.write("  - {id: DEC-050, decision: theirs}\n")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(append, "write_all", fail)
+        with pytest.raises(StorageFailed):
+            session.record_decision("ours", made_by="a")
+    assert [record.text for record in session.records("decision")] == ["before", "theirs"]

@@ -8,7 +8,6 @@ import random
 import re
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, smp, wait_until
+from daemons import Daemon, elsewhere, smp, wait_until
 from once import copied
 
 from smp_client import Memory, Session, TransactionPending
@@ -82,6 +81,7 @@ WRITES = """
 import sys
 from smp_client import Memory
 session = Memory(sys.argv[1]).session("s1")
+print("ready", flush=True)
 for line in sys.stdin:
     print(session.record_finding(line.strip(), discovered_by="b").id, flush=True)
 """
@@ -90,23 +90,17 @@ for line in sys.stdin:
 def test_a_question_sees_what_was_just_written(kept: Memory) -> None:
     """By this process, by another, and by a shell."""
     session, file = kept.session("s1"), folder_of(kept) / "decisions.yaml"
-    command = [sys.executable, "-c", WRITES, str(kept.root)]
-    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as other:
-        assert other.stdin
-        assert other.stdout
+    with elsewhere(WRITES, kept.root) as record:
         for number in range(10):
             written = session.record_decision(f"written {number}", made_by="a")
             assert ids(session.search(f'"written {number}"')) == {written.id}
             session.update(written.id, decision=f"changed {number}")
             assert session.search(f'"written {number}"') == []
             assert ids(kept.search(f'"changed {number}"')) == {written.id}
-            other.stdin.write(f"theirs {number}\n")
-            other.stdin.flush()
-            assert session.get(other.stdout.readline().strip()).text == f"theirs {number}"
+            assert session.get(record(f"theirs {number}")).text == f"theirs {number}"
             line = f"  - {{id: HAND-{number}, decision: by hand, made_by: me}}"
             subprocess.run(["sh", "-c", 'echo "$1" >> "$2"', "sh", line, file], check=True)
             assert f"HAND-{number}" in ids(session.search('"by hand"'))
-        other.stdin.close()
 
 
 def test_a_question_sees_what_an_editor_just_saved(kept: Memory) -> None:

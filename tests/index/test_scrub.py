@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from bytes_left import files_with
-from daemons import running, wait_until
+from daemons import elsewhere, running, wait_until
 
 from smp_client import Memory, Session
 from smp_client.disk.locks import lock
@@ -32,7 +29,7 @@ def _closed(memory: Memory) -> Iterator[None]:
     memory.close()
 
 
-def elsewhere(memory: Memory) -> list[str]:
+def places(memory: Memory) -> list[str]:
     """Where it is found; its end as well, since FTS5 leaves out a beginning that words share."""
     return files_with(memory.root, SECRET.encode(), SECRET[4:].encode())
 
@@ -66,7 +63,7 @@ def test_pages_keep_nothing_of_entries_that_have_moved(memory: Memory, session: 
             index.replace("s1", f"artifacts/{file}.md", kept)
     ask_for_scrub(memory)
     assert scrub_index(memory, index) == []
-    assert elsewhere(memory) == []
+    assert places(memory) == []
     index.close()
 
 
@@ -87,10 +84,7 @@ def test_a_request_while_another_is_served_is_not_taken_for_done(
     index.close()
 
 
-@contextmanager
-def reading(memory: Memory) -> Iterator[None]:
-    """Another process that reads the index as it is now, for as long as the block lasts."""
-    program = """
+READER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("BEGIN")
@@ -98,14 +92,6 @@ connection.execute("SELECT COUNT(*) FROM memories").fetchone()
 print("reading", flush=True)
 sys.stdin.read()
 """
-    command = [sys.executable, "-c", program, str(memory.root / INDEX_FILE)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
-        assert reader.stdin is not None
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == b"reading\n"
-        yield
-        reader.stdin.close()
-        reader.wait(60)
 
 
 def test_a_reader_holds_up_the_daemon_which_tries_again_by_itself(
@@ -115,23 +101,23 @@ def test_a_reader_holds_up_the_daemon_which_tries_again_by_itself(
     session.record_finding(f"the {SECRET}", discovered_by="a")
     with running(memory.root, log=tmp_path / "log"):
         bring_up_to_date(memory)
-        with reading(memory):
+        with elsewhere(READER, memory.root / INDEX_FILE):
             (problem,) = memory.privacy.purge_now("s1", ["FIND-001"]).problems
             assert "somebody is reading it" in problem
-            assert elsewhere(memory)
+            assert places(memory)
         wait_until(lambda: not asked_for(memory), "the daemon has cleaned its index")
-        assert elsewhere(memory) == []
+        assert places(memory) == []
 
 
 def test_without_a_daemon_the_next_one_tries_again(memory: Memory, session: Session) -> None:
     session.record_finding(f"the {SECRET}", discovered_by="a")
     bring_up_to_date(memory)
     impatient = Memory(memory.root, lock_timeout_s=IMPATIENT_S)
-    with reading(memory):
+    with elsewhere(READER, memory.root / INDEX_FILE):
         assert impatient.privacy.purge_now("s1", ["FIND-001"]).problems
-        assert elsewhere(memory)
+        assert places(memory)
     assert tidy(memory).problems == []
-    assert elsewhere(memory) == []
+    assert places(memory) == []
     assert asked_for(memory) == []
     impatient.close()
 
