@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -24,13 +23,10 @@ from ..redaction.redact import Redaction
 from .tree import Tree, version_of
 
 POLICY_FILE = ".smp/policy.json"
-_RATES = ("age_rate", "boost_cap", "decayed_below")
 # A file that is not of our form raises one of these.
 _NONSENSE = (
     OSError, SMPError, ValueError, RecursionError, LookupError, TypeError, AttributeError,
 )  # fmt: skip
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}"
-_NUMBERS_CAP = 1000
 _MOST = 1_000_000.0  # as a rate: a half-life of less than a tenth of a second
 DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
 
@@ -55,10 +51,13 @@ def publish(tree: Tree, policy: Policy, weights: Weights, redaction: Redaction |
     """Write the configuration for every client under a root."""
     wanted = (redaction or Redaction())._asdict()
     wanted["patterns"] = dict(wanted["patterns"])
-    rules = {name: rule._asdict() for name, rule in policy.rules.items()}
-    content = {"version": 1, "decay": {**policy._asdict(), "rules": rules}}
-    content |= {"ranking": weights._asdict(), "redaction": wanted}
+    content = {"version": 1, **_numbers(policy, weights), "redaction": wanted}
     tree.replace(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n", durable=False)
+
+
+def _numbers(policy: Policy, weights: Weights) -> dict[str, Any]:
+    rules = {name: rule._asdict() for name, rule in policy.rules.items()}
+    return {"decay": {**policy._asdict(), "rules": rules}, "ranking": weights._asdict()}
 
 
 class Published(NamedTuple):
@@ -98,23 +97,18 @@ def _parse(content: bytes) -> Published:
     """
     said = json.loads(content)
     decay, ranking, wanted = said["decay"], said["ranking"], said["redaction"]
-    rules, rates, states = decay["rules"], [decay[name] for name in _RATES], ranking.pop("states")
-    numbers = [*rates, *states.values(), *ranking.values()]
-    for rule in rules.values():
-        numbers += rule.values()
-    is_sound = len(numbers) <= _NUMBERS_CAP and all(map(_is_number, numbers))
-    # Names become a part of every question.
-    if not is_sound or not all(re.fullmatch(_NAME, one) for one in (*rules, *states)):
-        raise ValueError("a number or a name that no configuration has")
-    given = {name: Rule(**rule) for name, rule in rules.items()}
-    patterns, edits = tuple(wanted["patterns"].items()), wanted["unlocked_edits"]
-    return Published(
-        Policy({**Policy().rules, **given}, *rates),
-        Weights(states=states, **ranking),
-        Redaction(True, tuple(wanted["personal"]), patterns, edits),
-    )
+    if not _fits({"decay": decay, "ranking": ranking}, _numbers(Policy(), Weights())):
+        raise ValueError("it is no configuration of this version")
+    rules = {name: Rule(**rule) for name, rule in decay["rules"].items()}
+    lists = {"personal": tuple(wanted["personal"]), "patterns": tuple(wanted["patterns"].items())}
+    redaction = Redaction(**{**wanted, **lists, "enabled": True})
+    return Published(Policy(**{**decay, "rules": rules}), Weights(**ranking), redaction)
 
 
-def _is_number(value: Any) -> bool:
+def _fits(said: Any, ours: Any) -> bool:
+    """Return whether a value has the names of ours, and numbers where ours has numbers."""
+    if isinstance(ours, dict):
+        is_alike = isinstance(said, dict) and said.keys() == ours.keys()
+        return is_alike and all(_fits(said[name], one) for name, one in ours.items())
     # NaN is neither above nor below another number.
-    return type(value) in (int, float) and 0 <= value <= _MOST
+    return type(said) in (int, float, type(ours)) and 0 <= said <= _MOST

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from smp_client import InvalidQuery, Memory, Session
 from smp_client.disk import access
-from smp_client.disk.policy import POLICY_FILE, Published, published
+from smp_client.disk.policy import POLICY_FILE, Published, publish, published
+from smp_client.model.priority import Policy
+from smp_client.model.ranking import Weights
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 HUGE = 2**70
@@ -77,26 +79,24 @@ def test_what_is_asked_with_must_be_a_text(asked: Session) -> None:
 # policy.json.
 
 
-def said(**ranking: Any) -> str:
-    decay = {"rules": {}, "age_rate": 0.01, "boost_cap": 0.2, "decayed_below": 0.3}
-    ranks = {"text": 0.4, "time": 0.3, "importance": 0.2, "access": 0.1, "influence": 0.5}
-    whole = {"decay": decay, "ranking": {**ranks, "states": {}, **ranking}}
-    redaction = {"personal": [], "patterns": {}, "unlocked_edits": "report"}
-    return json.dumps({"version": 1, **whole, "redaction": redaction})
-
-
-WRONG_POLICIES = {
-    "huge weights": said(time=1e308, importance=1e308),
-    "a number of 5,000 digits": said().replace("0.01", "9" * 5_000),
-    "a quote in a state": said(states={"idle' THEN 1 --": 1}),
-    "lists in lists": "[" * 100_000,
+WRONG_POLICIES: dict[str, Callable[[str], str]] = {
+    "a huge weight": lambda text: text.replace('"time": 0.3', '"time": 1e308'),
+    "a number of 5,000 digits": lambda text: text.replace("0.01", "9" * 5_000),
+    "a quote in a state": lambda text: text.replace('"idle"', '"idle\' THEN 1 --"'),
+    "lists in lists": lambda _: "[" * 100_000,
 }
 
 
-@pytest.mark.parametrize("content", WRONG_POLICIES.values(), ids=WRONG_POLICIES.keys())
-def test_a_policy_that_makes_no_sense_leaves_the_defaults(asked: Session, content: str) -> None:
+@pytest.mark.parametrize("name", WRONG_POLICIES)
+def test_a_policy_that_makes_no_sense_leaves_the_defaults(asked: Session, name: str) -> None:
     memory = Memory(asked.memory.root, count_access=False)
-    (memory.root / POLICY_FILE).write_bytes(content.encode())
+    publish(memory.tree, Policy(age_rate=0.5), Weights(), None)
+    assert published(memory.tree) == Published(Policy(age_rate=0.5))
+    publish(memory.tree, Policy(), Weights(), None)
+    file = memory.root / POLICY_FILE
+    before = file.read_text()
+    file.write_text(WRONG_POLICIES[name](before))
+    assert file.read_text() != before
     assert published(memory.tree) == Published(is_sound=False)
     assert set(ids(memory.search())) == {"DEC-001", "PREF-001"}
 
