@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,16 +88,15 @@ class Programs:
             answer = self._ask({"go": True})
         return Outcome(answer["said"], answer["status"])
 
-    def calls(self, operation: str, root: Path, log: Path, variant: str = "sound", *, vain: bool = False) -> list[Call]:
-        """The system calls of an undisturbed run, each with how many of its name it is; those that fail only if wanted."""
-        outcome = self.run(operation, root, variant=variant, strace=("-o", str(log)))
-        assert outcome.status == 0
+    def calls(self, operation: str, root: Path, log: Path, variant: str = "sound", *, vain: bool = False) -> dict[Call, str]:
+        """The system calls of an undisturbed run, each with the file below the root that it is about; those that fail only if wanted."""
+        assert self.run(operation, root, variant=variant, strace=("-y", "-o", str(log))).status == 0
         seen: Counter[str] = Counter()
-        found = []
-        for name, rest in re.findall(r"^(\w+)\((.*)", log.read_text(errors="replace"), re.MULTILINE):
+        found: dict[Call, str] = {}
+        for name, path, rest in re.findall(r"^(\w+)\((?:\d+<([^>]*)>)?(.*)", log.read_text(errors="replace"), re.MULTILINE):
             seen[name] += 1
             if vain or " = -1 E" not in rest:
-                found.append((name, seen[name]))
+                found[name, seen[name]] = path.removeprefix(str(root))
         return found
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -291,13 +292,15 @@ def mounted(source: str, target: Path, kind: str, options: str) -> Iterator[Path
 
 
 @contextmanager
-def filled(disk: Path) -> Iterator[Path]:
-    """A disk without a free page."""
+def filled(disk: Path) -> Iterator[Callable[[], None]]:
+    """A disk without a free page, or without a free inode, until the function is called."""
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"\0" * 4096)
+    filler.mkdir()
+    free = partial(shutil.rmtree, filler, ignore_errors=True)
     try:
-        yield filler
+        with suppress(OSError):
+            for number in itertools.count():
+                (filler / str(number)).write_bytes(b"\0" * (16 if os.statvfs(disk).f_bfree > 32 else 1) * 4096)
+        yield free
     finally:
-        filler.unlink(missing_ok=True)
+        free()

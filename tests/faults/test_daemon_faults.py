@@ -58,7 +58,7 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
             smp("sync", "--root", memory.root)
             room = disk / "room"
             room.write_bytes(b"\0" * 600_000)
-            with filled(disk) as filler:
+            with filled(disk) as free:
                 room.unlink()
                 large = "\n".join(f"{number} {random.Random(number).random()}" for number in range(22_000))
                 (memory.root / "active/s1/artifacts/large.md").write_text(f"---\nid: large\n---\n{large}\n")
@@ -73,7 +73,7 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
                 assert daemon.process.poll() is None
                 assert len(daemon.said("indexing failed")) < 5 + 1.5 * (time.monotonic() - began)
                 assert outside_of_smp(memory.root) == before
-                filler.unlink()
+                free()
             wait_until(lambda: status(memory.root)["health"] == "ok", "it is well again")
             assert smp("sync", "--root", memory.root).returncode == 0
             wait_until_true(memory.root)

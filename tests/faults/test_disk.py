@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from harness import (
     Aftermath,
     Outcome,
     Programs,
+    filled,
     injection,
     mounted,
     needs_mounts,
@@ -95,28 +96,6 @@ def test_a_short_write_leaves_everything_as_it_was(runner: Programs, operation: 
         assert aftermath.problems(root, outcome, write_first=bool(room % 2), settled=outcome.failure == "TransactionPending") == []
 
 
-def _fill(disk: Path) -> Callable[[], None]:
-    """Takes what is left of the disk, in pieces, and gives back how to free it again."""
-    ballast = disk / "ballast"
-    ballast.mkdir()
-    taken: list[Path] = []
-    try:
-        while os.statvfs(disk).f_favail:
-            taken.append(ballast / str(len(taken)))
-            taken[-1].touch()
-            if os.statvfs(disk).f_favail > 1000:
-                taken[-1].write_bytes(b"x" * os.statvfs(disk).f_bfree * 4096)
-                break
-    except OSError:
-        pass
-
-    def free() -> None:
-        for path in taken:
-            path.unlink(missing_ok=True)
-
-    return free
-
-
 def _write_until_it_fails(session: Session) -> tuple[list[str], list[SMPError]]:
     acknowledged: list[str] = []
     errors: list[SMPError] = []
@@ -141,16 +120,15 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, options: str) -> None:
         build(memory.root)
         session = memory.session(SESSION)
         before = {record.id for record in session.records("finding")}
-        free = _fill(disk)
-        with pytest.raises(SMPError):
-            memory.create_session(id="second")
-        acknowledged, errors = _write_until_it_fails(session)
-        assert [type(error).__name__ for error in errors] == ["StorageFailed"] * 5
-        again = open_memory(memory.root)
-        assert state(again).keys() == {SESSION}
-        assert {record.id for record in again.session(SESSION).records("finding")} == before | set(acknowledged)
-        assert again.session(SESSION).problems() == []
-        free()
+        with filled(disk):
+            with pytest.raises(SMPError):
+                memory.create_session(id="second")
+            acknowledged, errors = _write_until_it_fails(session)
+            assert [type(error).__name__ for error in errors] == ["StorageFailed"] * 5
+            again = open_memory(memory.root)
+            assert state(again).keys() == {SESSION}
+            assert {record.id for record in again.session(SESSION).records("finding")} == before | set(acknowledged)
+            assert again.session(SESSION).problems() == []
         memory.create_session(id="second")
         more = session.record_finding("there is room again", discovered_by="veritas").id
         session.save_artifact("room", "again\n")

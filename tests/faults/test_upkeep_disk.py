@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,20 +52,9 @@ class Failing:
         prepared(operation, self.base)
         undisturbed = directory / "undisturbed"
         shutil.copytree(self.base, undisturbed)
-        self._files = self._touched(runner, undisturbed)
+        self._files = runner.calls(operation, undisturbed, directory / "calls", variant)
         self._done = tidied(undisturbed)
         self._wanted = done_again(operation, undisturbed)
-
-    def _touched(self, runner: Programs, root: Path) -> dict[Call, str]:
-        """The calls of an undisturbed run, with the file that each is about."""
-        log = self._directory / "calls"
-        assert runner.run(self.operation, root, variant=self._variant, strace=("-y", "-o", str(log))).acknowledged
-        seen: Counter[str] = Counter()
-        found: dict[Call, str] = {}
-        for name, path in re.findall(r"^(\w+)\(\d+<([^>]*)>", log.read_text(errors="replace"), re.MULTILINE):
-            seen[name] += 1
-            found[name, seen[name]] = path.removeprefix(str(root))
-        return found
 
     def calls(self, names: tuple[str, ...], *, each: int = 1, of_index: int) -> list[Call]:
         """One of so many calls with these names; of those that are about the index, which can be made anew, one of more."""
