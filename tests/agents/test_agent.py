@@ -164,7 +164,6 @@ READS = {
     "learnings": {"LEARN-001"},
     "agent_states.{self}": {"veritas"},
     "agent_states.architect": {"architect"},
-    "agent_states.nobody": set(),
     "artifacts": {"notes", "report"},
     "artifacts.notes": {"notes"},
 }

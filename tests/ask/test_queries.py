@@ -68,6 +68,7 @@ def change(root: Path) -> None:
     with (folder / "findings.yaml").open("a") as file:
         file.write('  - {id: FIND-050, finding: "Tokens are logged in clear text", discovered_by: auditor, severity: critical,\n'
                    '     timestamp: "2026-01-30T12:00:00Z", tags: [security.logging], references: [DEC-003]}\n')  # fmt: skip
+    s1.relate("LEARN-001", "FIND-050", "explains", timestamp=ago(2))  # closes a circle
     edit(folder / "findings.yaml", lambda text: re.sub(r"  - id: FIND-002.*?(?=  - )", "", text, flags=re.DOTALL))
     edit(folder / "decisions.yaml", lambda text: text.replace("database", "archive"))
     (folder / "artifacts/report-1.md").unlink()
@@ -192,12 +193,10 @@ QUESTIONS: dict[str, Callable[[Memory], Any]] = {
     "all": lambda m: m.search(limit=None),
     "newest": lambda m: m.search(sort="newest", limit=None),
     "priority": lambda m: m.search(sort="priority", limit=None),
-    "importance": lambda m: m.search(sort="importance", limit=None),
     "topic": lambda m: m.by_topic("security"),
     "agent": lambda m: m.by_agent("architect"),
     "time": lambda m: m.by_time("last 16 days"),
     "related": lambda m: m.session("s1").related("FIND-001", depth=3),
-    "related invoices": lambda m: m.session("s2").related("DEC-001"),
     "global": lambda m: m.everywhere.search(limit=None),
     "specification": lambda m: m.query({"filters": [{"field": "decay.priority", "operator": "greaterThan", "value": 0.5}]}),
 }
@@ -353,21 +352,16 @@ def test_related_memories_one_step_away(s1: Session) -> None:
 
 def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
     """Nearest first, each once, with the whole way there; FIND-050 → DEC-003 → DEC-001 → FIND-001 → LEARN-001."""
-    s1.relate("LEARN-001", "FIND-050", "explains", timestamp=ago(1))  # closes the circle
-    try:
-        steps = {depth: set(ids(s1.related("FIND-050", depth=depth))) for depth in (1, 2, 3, 10)}
-        assert steps[1] == {"DEC-003", "LEARN-001"}
-        assert steps[2] == steps[1] | {"DEC-001", "FIND-001", "report-2"}
-        assert steps[3] == steps[10] == steps[2] | {"turn-2", "turn-3"}
-        found = s1.related("FIND-050", depth=10)
-        assert [len(record.path) for record in found] == sorted(len(record.path) for record in found)
-        paths = {record.id: record.path for record in found}
-        assert paths["turn-3"] == ("FIND-050 refers to DEC-003", "DEC-003 follows DEC-001", "turn-3 refers to DEC-001")
-        assert set(ids(s1.related("FIND-050", depth=10, types=["turn"]))) == {"turn-2", "turn-3"}
-        assert ids(s1.related("FIND-050", depth=10, limit=2, offset=1)) == ids(found)[1:3]
-    finally:
-        file = Path(s1.memory.root, s1.scope.path("relationships.yaml"))
-        edit(file, lambda text: text[: text.rindex("  - id: REL-")])
+    steps = {depth: set(ids(s1.related("FIND-050", depth=depth))) for depth in (1, 2, 3, 10)}
+    assert steps[1] == {"DEC-003", "LEARN-001"}
+    assert steps[2] == steps[1] | {"DEC-001", "FIND-001", "report-2"}
+    assert steps[3] == steps[10] == steps[2] | {"turn-2", "turn-3"}
+    found = s1.related("FIND-050", depth=10)
+    assert [len(record.path) for record in found] == sorted(len(record.path) for record in found)
+    paths = {record.id: record.path for record in found}
+    assert paths["turn-3"] == ("FIND-050 refers to DEC-003", "DEC-003 follows DEC-001", "turn-3 refers to DEC-001")
+    assert set(ids(s1.related("FIND-050", depth=10, types=["turn"]))) == {"turn-2", "turn-3"}
+    assert ids(s1.related("FIND-050", depth=10, limit=2, offset=1)) == ids(found)[1:3]
 
 
 def test_related_refuses_what_is_not_there(s1: Session, everything: Memory) -> None:
@@ -397,7 +391,6 @@ def test_the_whole(s1: Session, everything: Memory) -> None:
     assert set(ids(summary.open_findings)) == {"FIND-001", "FIND-050"}
     assert ids(summary.preferences) == ["PREF-001"]
     assert summary.participants["architect"] == 5
-    assert set(everything.summary().sessions) == {"global", "s1", "s2", "old", "new"}
     of_all = {topic.name: topic for topic in everything.topics()}
     assert set(of_all["billing"].related["decisions"]) == {"s2/DEC-001", "old/DEC-001"}
 

@@ -174,7 +174,6 @@ def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
         (a_filter("timestamp", "equals", "soon"), "is not an ISO time"),
         ({"sort": [{"field": "id", "direction": "up"}]}, "sort[0].direction must be asc or desc"),
         ({"aggregations": [{"function": "sum"}]}, "aggregations[0].function must be count"),
-        ({"limit": -(10**10_000)}, "too large to show"),
     ],
 )
 def test_a_specification_that_makes_no_sense(asked: Session, spec: Any, says: str) -> None:
