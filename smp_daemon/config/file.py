@@ -133,8 +133,8 @@ def sample() -> str:
     head = (
         "The settings of SMP with their defaults, as `smp config sample` prints them."
         " Keep only the lines that you change. Found at: smp --config FILE, the variable"
-        " SMP_CONFIG, ~/.config/smp/smp.yaml ($XDG_CONFIG_HOME; on macOS"
-        f" ~/Library/Application Support/smp/smp.yaml), {SYSTEM_FILE}."
+        " SMP_CONFIG,"
+        f" ~/.config/smp/smp.yaml ($XDG_CONFIG_HOME/smp/smp.yaml), {SYSTEM_FILE}."
         " `smp config check` names every mistake in it."
     )
     lines, section = _comment(head, ""), ""

@@ -290,10 +290,9 @@ class Watcher:
         """Watch. When this returns, every later change is noticed; so scan after it."""
         with self._lock:
             self._try_at = 0.0
-            self._source = self._arm("") or Polling(self._outbox, self._polling_s)
+            self._begin("")
             for name in self._outbox.cookies():
                 self._outbox.report(Cookie(name))
-            self._source.start()
 
     def stop(self) -> None:
         with self._lock:
@@ -305,7 +304,7 @@ class Watcher:
         """Begin again, because the caller knows that the watcher is deaf."""
         with self._lock:
             if self._source is not None:
-                self._replace(self._source, reason)
+                self._begin(reason)
 
     def check(self) -> str:
         """Return a problem, "" for none. Begin again, or poll, where the watcher is in trouble."""
@@ -314,43 +313,35 @@ class Watcher:
                 return "The watcher is stopped."
             trouble = self._source.trouble()
             if trouble or (self._why and self._clock() >= self._try_at):
-                self._replace(self._source, trouble)
+                self._begin(trouble or "the watcher is tried again")
             every = f"{self._polling_s:g} s instead of being watched: {self._why}."
             return f"Changes are looked for every {every}" if self._why else ""
 
-    def _replace(self, old: Source, trouble: str) -> None:
-        if trouble:
+    def _begin(self, reason: str) -> None:
+        """Watch anew; poll where that is not possible, or was tried just now."""
+        if self._source is not None:
             # Before its successor is armed, because both count towards the limit of watches.
-            old.stop(STOP_S)
-        new = self._arm(trouble or self._why)
-        if new is None and not trouble:
-            return
-        old.stop(STOP_S)
-        self._source = new or Polling(self._outbox, self._polling_s)
-        # After arming and before anything new is reported, so that no cookie overtakes the scan.
-        self._outbox.lost(trouble or "changes are watched again")
+            self._source.stop(STOP_S)
+        try:
+            if self._clock() < self._try_at:
+                raise OSError(reason)
+            self._try_at = self._clock() + RETRY_S
+            self._source, self._why = self._armed(), ""
+        except Exception as error:  # also what another release of watchdog may bring
+            self._source, self._why = Polling(self._outbox, self._polling_s), str(error)
+        if reason:
+            # After arming and before any new report, so that no cookie overtakes the scan.
+            self._outbox.lost(reason)
         self._source.start()
 
-    def _arm(self, trouble: str) -> Source | None:
-        """Return a source that watches; None where that is not possible, or tried just now."""
-        if self._clock() < self._try_at:
-            self._why = trouble
-            return None
-        self._try_at = self._clock() + RETRY_S
-        try:
-            if not (self._root / ACTIVE).is_dir():
-                # Nothing may be made in the empty mount point of a disk that is gone.
-                raise OSError(f"{self._root / ACTIVE} is missing")
-            _make_places(self._outbox.tree)
-            if sys.platform == "linux":
-                source: Source = Inotify(self._root, self._outbox)
-            else:
-                source = Polling(self._outbox, self._polling_s)
-        except Exception as error:  # also what another release of watchdog may bring
-            self._why = str(error)
-            return None
-        self._why = ""
-        return source
+    def _armed(self) -> Source:
+        if not (self._root / ACTIVE).is_dir():
+            # Nothing may be made in the empty mount point of a disk that is gone.
+            raise OSError(f"{self._root / ACTIVE} is missing")
+        _make_places(self._outbox.tree)
+        if sys.platform == "linux":
+            return Inotify(self._root, self._outbox)
+        return Polling(self._outbox, self._polling_s)
 
 
 def _make_places(tree: Tree) -> None:

@@ -35,7 +35,6 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(config, "SYSTEM_FILE", tmp_path / "etc/smp/smp.yaml")
-    monkeypatch.setattr(sys, "platform", "linux")
 
 
 def written(path: Path, text: str | bytes) -> Path:

@@ -457,7 +457,7 @@ def test_a_dead_reader_is_replaced(
     clock.now += RETRY_S
     assert watching.check() == ""
     assert watching.mode == "inotify"
-    assert lost(receiver.sync())[-1] == "changes are watched again"
+    assert lost(receiver.sync())[-1] == "the watcher is tried again"
     assert descriptors() == open_before
     assert kernel_watches(watching) == len(directories(root))
 
