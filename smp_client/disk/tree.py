@@ -291,12 +291,8 @@ class Tree:
 
     def remove_empty(self, name: str) -> None:
         """Remove a directory that holds nothing; any other stays."""
-        try:
-            with self.parent(name) as (parent, last):
-                os.rmdir(last, dir_fd=parent)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                raise
+        with suppress(OSError), self.parent(name) as (parent, last):
+            os.rmdir(last, dir_fd=parent)
 
     def remove_directory(self, name: str) -> OSError | None:
         """Remove a directory that nobody else uses with all that it holds. Follow no link.

@@ -90,7 +90,7 @@ def refuse_links(path: str | Path) -> None:
 
 class Index:
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+        self.connection, self.execute = connection, connection.execute
         # The contents of this connection's temporary tables, see priorities.py.
         self.rules: object = None
         self.vectors: Any = None  # as meaning.py has read them
@@ -159,7 +159,7 @@ class Index:
     def undone(self, patience_ms: int | None = None) -> Iterator[None]:
         """Show one moment of the index. Changes are seen inside only, and need a patience."""
         if patience_ms is None:
-            self.connection.execute("BEGIN")
+            self.execute("BEGIN")
         else:
             self.begin(patience_ms)
         self._is_reading = patience_ms is None
@@ -171,22 +171,21 @@ class Index:
 
     def begin(self, patience_ms: int = BUSY_MS) -> None:
         """Begin to write. Raise OperationalError where somebody else writes for longer."""
-        self.connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
+        self.execute(f"PRAGMA busy_timeout = {patience_ms}")
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
+            self.execute("BEGIN IMMEDIATE")
         finally:
-            self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            self.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
     def _roll_back(self) -> None:
         # After a failure, such as a full disk, SQLite may have done so already.
         if self.connection.in_transaction:
-            self.connection.execute("ROLLBACK")
+            self.execute("ROLLBACK")
 
     @property
     def generation(self) -> int:
         """Return a number that grows with every batch that changed something."""
-        row = self.connection.execute("SELECT value FROM meta WHERE name = 'generation'").fetchone()
-        return int(row[0])
+        return int(self.execute("SELECT value FROM meta WHERE name = 'generation'").fetchone()[0])
 
     @contextmanager
     def batch(self, *, is_silent: bool = False) -> Iterator[None]:
@@ -199,10 +198,8 @@ class Index:
         try:
             yield
             if self.connection.total_changes != before and not is_silent:
-                self.connection.execute(
-                    "UPDATE meta SET value = value + 1 WHERE name = 'generation'"
-                )
-            self.connection.execute("COMMIT")
+                self.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
+            self.execute("COMMIT")
         except BaseException:
             self._roll_back()
             raise
@@ -210,23 +207,23 @@ class Index:
     @contextmanager
     def one_file(self) -> Iterator[None]:
         """Take the changes inside back after an exception, and nothing else of the batch."""
-        self.connection.execute("SAVEPOINT one_file")
+        self.execute("SAVEPOINT one_file")
         try:
             yield
         except BaseException:
             if self.connection.in_transaction:  # a full disk may have ended all of it
-                self.connection.execute("ROLLBACK TO one_file")
+                self.execute("ROLLBACK TO one_file")
             raise
         finally:
             if self.connection.in_transaction:
-                self.connection.execute("RELEASE one_file")
+                self.execute("RELEASE one_file")
 
     # Files.
 
     def files(self, scope: str | None = None) -> dict[tuple[str, str], FileState]:
         """Return the files that were taken in, of one scope or of all."""
         asked = "SELECT * FROM files" + (" WHERE scope = ?" if scope is not None else "")
-        rows = self.connection.execute(asked, () if scope is None else (scope,))
+        rows = self.execute(asked, () if scope is None else (scope,))
         return {row[:2]: FileState._make(row[2:]) for row in rows}
 
     def identities(self) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -236,7 +233,7 @@ class Index:
             return self._identities[1]
         found: dict[str, dict[str, tuple[int, ...]]] = {}
         asked = "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files"
-        for scope, file, *seen in self.connection.execute(asked):
+        for scope, file, *seen in self.execute(asked):
             found.setdefault(scope, {})[file] = tuple(seen)
         if self._is_reading:
             self._identities = generation, found
@@ -244,7 +241,7 @@ class Index:
 
     def file_state(self, scope: str, file: str) -> FileState | None:
         asked = "SELECT * FROM files WHERE scope = ? AND file = ?"
-        row = self.connection.execute(asked, (scope, file)).fetchone()
+        row = self.execute(asked, (scope, file)).fetchone()
         return FileState._make(row[2:]) if row else None
 
     def has_problem(self, scope: str, file: str) -> bool:
@@ -253,13 +250,11 @@ class Index:
 
     def note_file(self, scope: str, file: str, state: FileState) -> None:
         row = (scope, file, *state)
-        self.connection.execute(
-            "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
-        )
+        self.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def forget_file(self, scope: str, file: str) -> None:
         self.replace(scope, file, [])
-        self.connection.execute("DELETE FROM files WHERE scope = ? AND file = ?", (scope, file))
+        self.execute("DELETE FROM files WHERE scope = ? AND file = ?", (scope, file))
 
     # Memories.
 
@@ -270,7 +265,7 @@ class Index:
             "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ?"
             " ORDER BY start DESC"
         )
-        for key, memory_id, digest, start, end in self.connection.execute(known, (scope, file)):
+        for key, memory_id, digest, start, end in self.execute(known, (scope, file)):
             left.setdefault((memory_id, digest), []).append((key, start, end))
         new: list[Entry] = []
         moved: list[tuple[int, int, int]] = []
@@ -292,7 +287,7 @@ class Index:
         self, scope: str, file: str, gone: Mapping[int, str], entries: Sequence[Entry]
     ) -> None:
         """Remove memories, insert others, and judge again which of the affected still hold."""
-        ask, many = self.connection.execute, self.connection.executemany
+        ask, many = self.execute, self.connection.executemany
         if not (gone or entries):
             return
         went = (json.dumps(list(gone)),)
@@ -338,10 +333,10 @@ class Index:
 
     def _number(self, scope: str, more: int) -> int:
         """Return the number of a scope, which now has so many memories more."""
-        ask = self.connection.execute
-        ask("INSERT OR IGNORE INTO scopes (scope) VALUES (?)", (scope,))
-        ask("UPDATE scopes SET memories = memories + ? WHERE scope = ?", (more, scope))
-        return int(ask("SELECT number FROM scopes WHERE scope = ?", (scope,)).fetchone()[0])
+        self.execute("INSERT OR IGNORE INTO scopes (scope) VALUES (?)", (scope,))
+        self.execute("UPDATE scopes SET memories = memories + ? WHERE scope = ?", (more, scope))
+        asked = "SELECT number FROM scopes WHERE scope = ?"
+        return int(self.execute(asked, (scope,)).fetchone()[0])
 
     # Sessions.
 
@@ -350,11 +345,9 @@ class Index:
     ) -> None:
         said = (status, project, json.dumps(metadata, ensure_ascii=False, sort_keys=True))
         asked = "SELECT status, project, metadata FROM sessions WHERE scope = ?"
-        if self.connection.execute(asked, (scope,)).fetchone() != said:
+        if self.execute(asked, (scope,)).fetchone() != said:
             row = (scope, *said)
-            self.connection.execute(
-                "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", row
-            )
+            self.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", row)
             self._retell(scope, metadata)
 
     def forget_session(self, scope: str) -> None:
@@ -363,25 +356,25 @@ class Index:
         self.forget_metadata(scope)
 
     def forget_metadata(self, scope: str) -> None:
-        self.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
+        self.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
         self._retell(scope, {})
 
     def _retell(self, scope: str, metadata: dict[str, Any]) -> None:
         """Note the topics of a session itself, and judge preferences: each is of a project."""
         created, key = time_of(metadata.get("created_at")), -self._number(scope, 0)
-        self.connection.execute("DELETE FROM topics WHERE memory = ?", (key,))
+        self.execute("DELETE FROM topics WHERE memory = ?", (key,))
         at = microseconds(created) if created else None
         row = (SESSION, at, "", key, mentions.of_session(metadata))
         mentions.note(self.connection, scope, [row])
         asked = "SELECT DISTINCT subject FROM memories WHERE scope = ? AND subject > ''"
-        if subjects := [subject for (subject,) in self.connection.execute(asked, (scope,))]:
+        if subjects := [subject for (subject,) in self.execute(asked, (scope,))]:
             judge(self.connection, (), (), subjects)
 
     def clear(self) -> None:
         """Forget everything but the generation."""
-        self.connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+        self.execute("INSERT INTO words (words) VALUES ('delete-all')")
         for table in TABLES - {"meta", "words", "terms"}:
-            self.connection.execute(f"DELETE FROM {table}")
+            self.execute(f"DELETE FROM {table}")
 
 
 def owner_word(scope: str) -> str:

@@ -34,7 +34,7 @@ def is_installed() -> bool:
 
 def make(index: Index, count: int) -> int:
     """Make the vectors of so many memories that have none, and return of how many."""
-    rows = index.connection.execute(_MISSING, (count,)).fetchall()
+    rows = index.execute(_MISSING, (count,)).fetchall()
     # A sign and seven bits of each number are enough: the order of answers stays as it is.
     vectors = (127 * _vectors([text for _, text in rows])).round().astype("int8")
     made = [(key, vector.tobytes()) for (key, _), vector in zip(rows, vectors, strict=True)]
@@ -52,7 +52,7 @@ def near(index: Index, scopes: Sequence[str], text: str, count: int) -> dict[int
     if not len(keys):
         return {}
     asked = f"SELECT number FROM scopes WHERE scope IN (?{', ?' * (len(scopes) - 1)})"
-    numbers = [number for (number,) in index.connection.execute(asked, scopes)]
+    numbers = [number for (number,) in index.execute(asked, scopes)]
     likeness = vectors @ _vectors([text])[0] / 127
     likeness[~numpy.isin(owners, numbers)] = 0.0
     best = numpy.argsort(-likeness, kind="stable")[:count]
@@ -65,10 +65,10 @@ def _kept(index: Index) -> tuple[Any, Any, Any]:
     """Return the keys, the scopes and the vectors that the index has, read anew after a change."""
     import numpy
 
-    (version,) = index.connection.execute("PRAGMA data_version").fetchone()
+    (version,) = index.execute("PRAGMA data_version").fetchone()
     if index.vectors is None or index.vectors[0] != version:
         asked = "SELECT v.memory, p.scope, v.vector FROM vectors v JOIN places p USING (memory)"
-        rows = index.connection.execute(asked).fetchall()
+        rows = index.execute(asked).fetchall()
         keys, owners = (numpy.array([row[at] for row in rows], "int64") for at in (0, 1))
         whole = numpy.frombuffer(b"".join(row[2] for row in rows), "int8").reshape(-1, _WIDTH)
         index.vectors = (version, keys, owners, whole.astype("float32"))

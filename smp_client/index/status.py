@@ -150,7 +150,7 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
         yield f"The index cannot be used: {error}. A daemon rebuilds it, or smp reindex."
         return
     with closing(opened) as index:
-        ask, leaks = index.connection.execute, known_leaks(index)
+        ask, leaks = index.execute, known_leaks(index)
         root.generation, root.secrets = index.generation, len(leaks)
         root.memories = ask("SELECT COUNT(*) FROM memories").fetchone()[0]
         root.sessions = dict(ask(_BY_STATE).fetchall())
@@ -192,7 +192,7 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
 
 def known_leaks(index: Index) -> list[Leak]:
     """Return the leaks that the index knows."""
-    rows = index.connection.execute(_LEAKS)
+    rows = index.execute(_LEAKS)
     return [Leak._make((*row, tuple(json.loads(kinds).items()))) for *row, kinds in rows]
 
 

@@ -110,7 +110,7 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
 
 def scrub(memory: Memory, index: Index, wait_s: float) -> None:
     """Serve the requests as the leader. They stay where a reader does not go away in time."""
-    asked, ask = asked_for(memory), index.connection.execute
+    asked, ask = asked_for(memory), index.execute
     if not asked or not _empty_wal(index, wait_s):
         return
     with index.batch():
@@ -138,7 +138,7 @@ def scrub(memory: Memory, index: Index, wait_s: float) -> None:
 
 def _empty_wal(index: Index, wait_s: float) -> bool:
     """Empty the WAL, which cannot be done while somebody reads. Return whether it was."""
-    ask = index.connection.execute
+    ask = index.execute
     ask(f"PRAGMA busy_timeout = {int(1000 * wait_s)}")
     try:
         return not ask("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]

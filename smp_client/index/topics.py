@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..disk.place import is_archived, session_of
 from ..model.errors import UnsafePath
-from ..model.layout import ACTIVE, ARCHIVED, TEMPORARY, YAML_INDEXES
+from ..model.layout import ACTIVE, ARCHIVED, YAML_INDEXES
 from ..model.record import SESSION_KINDS, TURN, name_of, type_of
 from ..model.times import render_time, time_at
 from ..text.values import Value, render_entries
@@ -80,7 +79,7 @@ class Event:
 
 def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
     """Return the topics, the most mentioned first. Of several scopes, ids say `session/DEC-001`."""
-    of, ask = within("scope", scopes), index.connection.execute
+    of, ask = within("scope", scopes), index.execute
     source = f"topics WHERE {of.text} AND topic <> '*' AND type <> '{SUMMARY}'"
     name = "id"  # one scope is read in the order of the key of the table
     if len(scopes) > 1:
@@ -125,7 +124,7 @@ def timeline_of(
     of = within("scope", scopes)
     times = (-NO_TIME if since_us is None else since_us, NO_TIME if until_us is None else until_us)
     asked = _EVENTS.format(of.text)
-    rows = index.connection.execute(asked, (*of.parameters, *times)).fetchall()
+    rows = index.execute(asked, (*of.parameters, *times)).fetchall()
     ended = marks(index, [row[0] for row in rows])
     topics = functools.cache(lambda text: tuple(json.loads(text)))
     events: list[Event] = []
@@ -191,7 +190,7 @@ def write(memory: Memory, index: Index, session_id: str) -> list[str]:
     directory = f"{ACTIVE}/{session_id}/indexes"
     if not memory.tree.exists(directory):
         # Moved into its place, so that it brings no session back that is deleted meanwhile.
-        aside = f"{TEMPORARY}/{os.urandom(16).hex()}"
+        aside = memory.tree.new_temporary()
         memory.tree.make_directory(aside)
         memory.tree.rename_new(aside, directory)
     changed: list[str] = []

@@ -110,7 +110,7 @@ def is_away(marks: Iterable[str]) -> bool:
 def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
     """Return why each of these memories no longer holds, such as `superseded by DEC-004`."""
     found: dict[int, dict[str, str]] = {}
-    rows = index.connection.execute(_WHY, (json.dumps(list(keys)),)) if keys else ()
+    rows = index.execute(_WHY, (json.dumps(list(keys)),)) if keys else ()
     for key, session, why, by in rows:
         if by is not None:
             word = _WORDS.get(why, why)
