@@ -64,7 +64,6 @@ def test_relevant_memories_are_those_about_the_topic(agent: AgentMemory, memory:
     assert agent.relevant_decisions("?!") == []
     agent.record_learning("Look for MFA", tags=["mfa"])
     memory.everywhere.record_pattern("MFA is often forgotten", tags=["mfa"])
-    memory.everywhere.record_pattern("Timeouts too")
     assert set(ids(agent.learnings("mfa"))) == {"LEARN-001", "PAT-001"}
     agent.record_preference("Ask first", topic="security")
     assert agent.preferences("security.mfa"), "a wider one bears on it"

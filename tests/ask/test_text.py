@@ -57,12 +57,10 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
     [
         # questions
         ("When did Caroline go to the LGBTQ support group?", {"group"}),
-        ("What's Caroline's group?", {"group"}),
         # nothing but stop words: all of them
         ("to the", {"group", "store", "umlaut", "music"}),
         # words that are several to FTS5
         ("OAuth2.0", {"oauth"}),
-        ("bar_foo", {"names"}),
         ("DEC-001", {"oauth"}),
         ("la\u0308uft", {"umlaut"}),
         # required
