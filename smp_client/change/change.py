@@ -22,7 +22,7 @@ from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..disk.locks import Lock
 from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, StorageFailed, TransactionPending
-from ..model.record import TURN, Kind, kind_of_file
+from ..model.record import TURN, kind_of_file
 from ..text.document import INDENT
 from ..text.edits import Edit, Spans, edited, number_of, value_of
 from ..text.format import format_of
@@ -160,9 +160,25 @@ class _Work:
 
     def prepare_file(self, file: str, changes: Sequence[Change], held: Lock) -> None:
         """Add the step that changes a file of the session."""
-        if not is_record_file(file):
-            self._prepare_whole(changes[0])
+        if is_record_file(file):
+            self._prepare_records(file, changes, held)
             return
+        tree, path = self._scope.tree, self._scope.path(file)
+        before = tree.read(path) if tree.exists(path) else b""
+        after = self._changed(file, changes, before)
+        step: dict[str, Any] = {"file": file}
+        if after is not None:
+            step |= {"content": after.decode("utf-8", "surrogateescape"), "old": changes[0].old}
+        else:
+            with tree.opened(path) as descriptor:
+                if not is_left_alone(descriptor):
+                    raise self._conflict(file, "somebody is writing it just now")
+            step["remove"] = journal.version_of(tree.stat(path))
+        self._steps.append(step)
+        self.growth += len(after or b"") - len(before)
+
+    def _prepare_records(self, file: str, changes: Sequence[Change], held: Lock) -> None:
+        """Add the step that appends records to a file, or edits some of its records."""
         scope, kind, reserved = self._scope, kind_of_file(file), self._request.reserved.get(file)
         added = {one.id: one.new for one in changes
                  if one.old is None and isinstance(one.new, Mapping)}  # fmt: skip
@@ -178,32 +194,38 @@ class _Work:
             self._tails[file] = tail, tail.size + len(new)
             self.growth += len(new)
             return
-        content = scope.tree.read(scope.path(file))
-        before, found = self._request.parsed.get(file, (None, None))
-        found = found if before == content else None
-        edits, after = self._edited(kind, changes, content, tail.last, found)
-        self._steps.append({"file": file, "edit": edits, "last": tail.last})
-        self._ready[file] = (content, after)
+        before = scope.tree.read(scope.path(file))
+        after = self._changed(file, changes, before, tail.last) or b""
+        self._steps.append({"file": file, "edit": [*map(_edit, changes)], "last": tail.last})
+        self._ready[file] = (before, after)
         # A record that comes back may have a higher number, as bytes behind the tail may.
         is_known = all(one.old is not None or one.id in added for one in changes)
-        is_known = is_known and len(content) == tail.size
+        is_known = is_known and len(before) == tail.size
         is_open = tail.opening or not after.endswith(b"\n\n" if kind is TURN else b"\n")
         self._tails[file] = tail, len(after) if is_known and not is_open else -1
-        self.growth += len(after) - len(content)
+        self.growth += len(after) - len(before)
 
-    def _edited(
-        self, kind: Kind, changes: Sequence[Change], content: bytes, last: int,
-        found: Spans | None = None,
-    ) -> tuple[list[Edit], bytes]:  # fmt: skip
-        """Return the edits of a file, and the file after them. The draft gets the memories of now.
+    def _changed(
+        self, file: str, changes: Sequence[Change], before: bytes, last: int | None = None
+    ) -> bytes | None:
+        """Return a file after its changes; None where it goes. The draft gets the memories of now.
 
         Raises Conflict where a memory is not as its change expects it.
         """
-        edits: list[Edit] = []
-        for change in changes:
-            new = change.new.decode() if isinstance(change.new, bytes) else change.new
-            edits.append(Edit(change.id, change.old, new, change.behind))
-        after, kept, standing = edited(kind, content, edits, last, found)
+        if not is_record_file(file):
+            change = changes[0]
+            if (hash_of_bytes(before) if before else None) != change.old:
+                raise self._conflict(file, _CHANGED)
+            if before:
+                self._take(change, type_of_file(file), before, whole=True)
+            assert not isinstance(change.new, Mapping)
+            return change.new
+        kind = kind_of_file(file)
+        if last is None:
+            last = format_of(kind).highest(format_of(kind).parse(before), before)
+        parsed, found = self._request.parsed.get(file, (None, None))
+        found = found if parsed == before else None
+        after, kept, standing = edited(kind, before, [*map(_edit, changes)], last, found)
         for change in (change for change in changes if change.old is not None):
             span = standing.get(change.id or str(change.old))
             if span is not None:
@@ -213,30 +235,7 @@ class _Work:
                 kept.append(change.id)
         if kept:
             raise self._conflict(kept[0], _CHANGED)
-        return edits, after
-
-    def _prepare_whole(self, change: Change) -> None:
-        tree, path = self._scope.tree, self._scope.path(change.file)
-        before = tree.read(path) if tree.exists(path) else b""
-        new = self._whole(change, before)
-        self.growth += len(new or b"") - len(before)
-        if new is not None:
-            content = new.decode("utf-8", "surrogateescape")
-            self._steps.append({"file": change.file, "content": content, "old": change.old})
-            return
-        with tree.opened(path) as descriptor:
-            if not is_left_alone(descriptor):
-                raise self._conflict(change.file, "somebody is writing it just now")
-        self._steps.append({"file": change.file, "remove": journal.version_of(tree.stat(path))})
-
-    def _whole(self, change: Change, before: bytes) -> bytes | None:
-        """Return the new content of a file that is one memory: a state, an artifact, metadata."""
-        if (hash_of_bytes(before) if before else None) != change.old:
-            raise self._conflict(change.file, _CHANGED)
-        if before:
-            self._take(change, type_of_file(change.file), before, whole=True)
-        assert not isinstance(change.new, Mapping)
-        return change.new
+        return after
 
     def _take(self, change: Change, type: str, raw: bytes, **known: Any) -> None:
         if self._request.draft is not None:
@@ -248,7 +247,11 @@ class _Work:
         old = bundle.read(self._scope.tree, path)
         manifest = old.manifest
         if manifest.kind == "archive":
-            files = self._packed_files(old, changes)
+            files = dict(old.files())
+            for file in dict.fromkeys(change.file for change in changes):
+                here = [change for change in changes if change.file == file]
+                after = self._changed(file, here, files.pop(file, b""))
+                files |= {} if after is None else {file: after}
             pieces = [item_of(file, "", "file", raw, whole=True) for file, raw in files.items()]
             facts = {**manifest.facts, **digest(manifest.session, files)}
             manifest = replace(manifest, facts=facts)
@@ -285,22 +288,6 @@ class _Work:
             pieces.append(_item(change))
         return pieces
 
-    def _packed_files(self, old: Bundle, changes: Sequence[Change]) -> dict[str, bytes]:
-        """Return the files of an archived session after the changes."""
-        files = dict(old.files())
-        for file in dict.fromkeys(change.file for change in changes):
-            here = [change for change in changes if change.file == file]
-            before, after = files.pop(file, b""), None
-            if is_record_file(file):
-                kind = kind_of_file(file)
-                last = format_of(kind).highest(format_of(kind).parse(before), before)
-                _, after = self._edited(kind, here, before, last)
-            else:
-                after = self._whole(here[0], before)
-            if after is not None:
-                files[file] = after
-        return files
-
     def packed(
         self, path: str, manifest: Manifest, pieces: Sequence[tuple[Item, bytes]]
     ) -> dict[str, Any]:
@@ -332,6 +319,11 @@ class _Work:
         advice = "Look at it, and repeat this, or repeat it for the others."
         said = f"{about} of {name}: {why}; nothing was changed."
         return Conflict(said, session_id=name, advice=advice)
+
+
+def _edit(change: Change) -> Edit:
+    new = change.new.decode() if isinstance(change.new, bytes) else change.new
+    return Edit(change.id, change.old, new, change.behind)
 
 
 def unlink_step(tree: Tree, path: str) -> dict[str, Any]:
