@@ -191,21 +191,6 @@ def test_a_memory_comes_back_from_an_archive_in_another_style(
     assert memory.session("s1").restore("LEARN-001").text == "One"
 
 
-def test_a_file_in_another_style_is_rendered_plain_and_kept_in_quarantine(
-    memory: Memory, filled: Session
-) -> None:
-    file = memory.root / "active/s1/learnings.yaml"
-    odd = b'{"version": 1, "learnings": [{"id": "LEARN-001", "learning": "One", "learned_by": "a"},' \
-          b' {"id": "LEARN-002", "learning": "Two", "learned_by": "a"}]}\n'  # fmt: skip
-    file.write_bytes(odd)
-    filled.delete("LEARN-001", reason="a test")
-    assert ids(filled, "learning") == ["LEARN-002"]
-    assert file.read_bytes().startswith(b"version: 1\n")
-    assert odd in [path.read_bytes() for path in (memory.root / "quarantine/s1").glob("*.bytes")]
-    filled.restore("LEARN-001")
-    assert ids(filled, "learning") == ["LEARN-001", "LEARN-002"]
-
-
 def test_wrong_calls_say_what_is_wrong_and_change_nothing(memory: Memory, filled: Session) -> None:
     before, privacy = files(memory), memory.privacy
     for error, call in (
