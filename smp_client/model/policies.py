@@ -34,10 +34,10 @@ class CompactionPolicy(NamedTuple):
         if not isinstance(config, dict):
             return self
         share: Any = config.get("threshold")
+        is_share = type(share) in (int, float) and 0 < share <= 1
+        gentle_at_pct = 100.0 * share if is_share else self.gentle_at_pct
         automatic = self.automatic and config.get("auto_compact") is not False
-        if type(share) not in (int, float) or not 0 < share <= 1:
-            return self._replace(automatic=automatic)
-        return self._replace(automatic=automatic, gentle_at_pct=100.0 * share)
+        return self._replace(automatic=automatic, gentle_at_pct=gentle_at_pct)
 
 
 class RetentionPolicy(NamedTuple):

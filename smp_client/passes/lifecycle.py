@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ..session import Session
 
 CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED = "created", "active", "idle", "decaying", "archived"
-_STATUSES = {"become_active": ACTIVE, "become_idle": IDLE, "become_decaying": DECAYING,
-             "archive": ARCHIVED}  # fmt: skip
-_TYPES = {status: type for type, status in _STATUSES.items()}
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Action | None:
     reason = f"used at {render_time(last)}"
     if due != ACTIVE:
         reason = f"not used since {render_time(last)}, {due} after {limits[due][1]}"
-    return Action(name, _TYPES[due], (name,), reason)
+    return Action(name, "archive" if due == ARCHIVED else f"become_{due}", (name,), reason)
 
 
 def last_activity(session: Session) -> datetime:
@@ -151,10 +148,10 @@ def _no_metadata(name: str) -> CorruptionDetected:
 
 def apply(memory: Memory, one: Standing, action: Action) -> Outcome:
     """Change the state of a session, unless the session was used since the plan."""
-    session, status = memory._session(action.session), _STATUSES[action.type]
+    session, status = memory._session(action.session), action.type.removeprefix("become_")
     if one.last_activity is None or last_activity(session) > one.last_activity:
         return Outcome()
-    if status == ARCHIVED:
+    if status == "archive":
         from ..change.move import archive  # late: it loads tar and gzip
 
         return archive(memory, session.id, action.reason)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..ask.priorities import View
     from ..session import Session
 
-DELETED_BY = "smp"
 _TYPES = frozenset(kind.name for kind in SESSION_KINDS)
 
 
@@ -64,6 +63,6 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
     outcome.actions = plan(session.id, found, policy, session._now())
     if outcome.ids and not dry_run:
         reason = "; ".join(action.reason for action in outcome.actions)
-        deleted = session.delete(outcome.ids, reason=reason, deleted_by=DELETED_BY)
+        deleted = session.delete(outcome.ids, reason=reason, deleted_by="smp")
         outcome.problems += deleted.problems
     return outcome

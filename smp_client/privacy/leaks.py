@@ -8,10 +8,9 @@ that were found in each memory. A memory that changes is new to the index and is
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,35 +34,34 @@ if TYPE_CHECKING:
 
 _ROUND = 100  # memories: then others have their turn
 _SETTING = "redaction"  # in the index: the kinds that were searched for
-_UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
-_UNSEEN_METADATA = "SELECT scope, metadata FROM sessions WHERE secrets IS NULL"
-_NOTE_MEMORY = "UPDATE memories SET secrets = ? WHERE key = ?"
-_NOTE_SESSION = "UPDATE sessions SET secrets = ? WHERE scope = ?"
+# Those not searched yet, and how the kinds that were found are noted. An artifact has its text.
+_SEARCHES = (
+    ("SELECT scope, metadata, NULL FROM sessions WHERE secrets IS NULL LIMIT ?",
+     "UPDATE sessions SET secrets = ? WHERE scope = ?"),
+    ("SELECT key, data, CASE type WHEN 'artifact' THEN text END FROM memories"
+     " WHERE secrets IS NULL ORDER BY key LIMIT ?",
+     "UPDATE memories SET secrets = ? WHERE key = ?"),
+)  # fmt: skip
 # Fields that identify a memory. A secret in them can only be reported.
 _FIXED = ("id", "turn", "timestamp", "agent_id", "session_id", "version")
 
 
 def look(index: Index, redaction: Redaction) -> Iterator[int]:
     """Search new memories and metadata in rounds, and yield how many each round searched."""
-    wanted = repr((redaction.personal, redaction.patterns, SECRET_KINDS))
-    setting = hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:16]
+    setting = repr((redaction.personal, redaction.patterns, SECRET_KINDS))
     ask = index.connection.execute
     if ask("SELECT value FROM meta WHERE name = ?", (_SETTING,)).fetchone() != (setting,):
         forget(index)
         ask("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SETTING, setting))
-    if sessions := ask(_UNSEEN_METADATA).fetchall():
-        leaks = [(_render(redaction.spotted(json.loads(data))), scope) for scope, data in sessions]
-        _note(index, _NOTE_SESSION, leaks)
-        yield len(leaks)
-    while rows := ask(_UNSEEN, (_ROUND,)).fetchall():
-        searched: list[tuple[str, int]] = []
-        for key, kind, text, data in rows:
-            value: dict[str, Any] = json.loads(data)
-            # The index keeps the text of an artifact beside its fields.
-            whole = {**value, "content": text} if kind == "artifact" else value
-            searched.append((_render(redaction.spotted(whole)), key))
-        _note(index, _NOTE_MEMORY, searched)
-        yield len(searched)
+    for unseen, note in _SEARCHES:
+        while rows := ask(unseen, (_ROUND,)).fetchall():
+            found: list[tuple[str, object]] = []
+            for key, data, text in rows:
+                kinds = redaction.spotted([json.loads(data), text])
+                found.append((json.dumps(kinds, sort_keys=True) if kinds else "", key))
+            with index.batch(is_silent=True):
+                index.connection.executemany(note, found)
+            yield len(rows)
 
 
 def forget(index: Index) -> None:
@@ -157,13 +155,3 @@ def changed(
     old = load_mapping(content, top, file)
     parts = {name: part for name, part in fields_of(old).items() if part != old.get(name)}
     return replace_parts(content, top, parts, file) if parts else content
-
-
-def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
-    """Note the kinds of each memory or session in one transaction of the index."""
-    with index.batch(is_silent=True):
-        index.connection.executemany(change, rows)
-
-
-def _render(kinds: Mapping[str, int]) -> str:
-    return json.dumps(dict(sorted(kinds.items()))) if kinds else ""

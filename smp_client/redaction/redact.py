@@ -65,10 +65,7 @@ class Redaction(_Redaction):
         return self
 
     def redacted_value(self, value: T) -> tuple[T, Counter[str]]:
-        """Redact a text, or all texts in mappings and lists, and count the kinds.
-
-        A clean value is returned itself.
-        """
+        """Redact every text in a value, and count the kinds. A clean value is returned itself."""
         kinds: Counter[str] = Counter()
         if self.is_clean((value,)):
             return value, kinds
