@@ -46,7 +46,7 @@ class Lock:
         self._length, self._saved = len(text), dict(self.note)
 
     def free(self) -> None:
-        from filelock import unlock_descriptor
+        import filelock
 
         try:
             if self.note != self._saved:
@@ -59,7 +59,7 @@ class Lock:
             # Closing alone would not do: a child that was forked meanwhile has the open file too.
             # The work under the lock is done, whatever becomes of the lock.
             with suppress(OSError):
-                unlock_descriptor(self.descriptor)
+                filelock.unlock_descriptor(self.descriptor)
             os.close(self.descriptor)
 
 
@@ -102,7 +102,7 @@ def holder(tree: Tree, scope: str, file: str) -> str | None:
 
 def _acquire(tree: Tree, scope: str, file: str, timeout_s: float, doing: str) -> Lock:
     # Imported late: it costs more than all the rest of the client, and reading needs no lock.
-    from filelock import lock_descriptor
+    import filelock
 
     deadline = time.monotonic() + timeout_s
     pause = _FIRST_PAUSE_S
@@ -110,7 +110,8 @@ def _acquire(tree: Tree, scope: str, file: str, timeout_s: float, doing: str) ->
         descriptor = _open(tree, scope, file)
         try:
             # A lock on a file that has lost its name protects nothing: open the new one.
-            if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
+            is_held = filelock.lock_descriptor(descriptor, blocking=False)
+            if is_held and os.fstat(descriptor).st_nlink:
                 return Lock(descriptor)
             if time.monotonic() + pause > deadline:
                 problem = f"{scope}/{file} is locked by {_describe(descriptor)}; gave up {doing}."
@@ -145,7 +146,7 @@ def _read(descriptor: int) -> tuple[dict[str, Any], int]:
     """Return the note in a lock file, and how many bytes were read of it."""
     text = os.pread(descriptor, _READ_BYTES, 0)
     try:
-        note = json.loads(text or b"{}")
+        note = json.loads(text.decode() or "{}")
     except (ValueError, RecursionError):
         note = {}  # cut off by a crash, or written by somebody else
     return note if isinstance(note, dict) else {}, len(text)

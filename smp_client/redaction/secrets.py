@@ -282,7 +282,9 @@ def _named(text: str, folded: str, stems: list[str]) -> Iterator[Found]:
         at = folded.find(stem)
         while at >= 0:
             after = at + len(stem)
-            if match := _ASSIGNED.match(text, after):
+            match = _ASSIGNED.match(text, after)
+            # A blank alone stands before the value of an option, and of nothing else.
+            if match and (match["flag"] is None or "--" in text[max(0, at - 62) : at]):
                 backwards = _NAME_BEFORE.match(text[max(0, at - 60) : at][::-1])
                 first = at - (backwards.end() if backwards else 0)
                 is_flag = "--" in text[max(0, first - 2) : at]
