@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ..change.holdings import EVERY, KEPT, Holding, holdings, is_in_use, names
+from ..change.holdings import EVERY, KEPT, Holding, holdings, is_kept, names
 from ..disk import bundle
-from ..disk.place import ARCHIVE, BACKUP
+from ..disk.place import BACKUP
 from ..disk.session_files import METADATA
 from ..disk.tree import Tree, sync
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
@@ -48,10 +48,9 @@ class Selection:
         memory.require()
         if self.sessions is None:
             return names(memory)
-        places = [f"{ARCHIVED}/{{}}/{ARCHIVE}", *([f"{DELETED}/{{}}"] if self.deleted else [])]
         for name in self.sessions:
-            is_away = any(memory.tree.exists(place.format(name)) for place in places)
-            if not is_away and not is_in_use(memory, name):
+            is_deleted = self.deleted and memory.tree.exists(f"{DELETED}/{name}")
+            if not is_deleted and not is_kept(memory, name):
                 memory._session(name)
         return list(self.sessions)
 

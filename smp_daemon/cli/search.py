@@ -197,7 +197,7 @@ def show(call: Call) -> None:
 
 def _held(memory: Memory, session: str, memory_id: str) -> Holding:
     """Return a memory that is in use, else one in a bundle: archived, evicted, deleted, undo."""
-    from smp_client.change.holdings import EVERY, holdings, in_use, is_in_use
+    from smp_client.change.holdings import EVERY, holdings, in_use, is_in_use, missing
 
     if is_in_use(memory, session):  # without reading the rest of a large session
         for one in in_use(memory, session, [memory_id]):
@@ -205,9 +205,7 @@ def _held(memory: Memory, session: str, memory_id: str) -> Holding:
     for one in holdings(memory, session, EVERY):
         if one.id == memory_id:
             return one
-    problem = f"There is no memory {memory_id!r} in {session}."
-    advice = f"smp search --session {session} lists memories."
-    raise smp_client.MemoryNotFound(problem, advice=advice)
+    raise missing(memory._scope(session), memory_id)
 
 
 def _described(memory: Memory, one: Holding, *, is_read: bool) -> dict[str, Any]:

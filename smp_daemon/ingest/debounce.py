@@ -15,10 +15,9 @@ class Debounce:
     then does not wait for writers that never stop.
     """
 
-    def __init__(self, quiet_s: float, longest_wait_s: float, cap: int = CAP) -> None:
+    def __init__(self, quiet_s: float, longest_wait_s: float) -> None:
         self.quiet_s = quiet_s
         self.longest_wait_s = longest_wait_s
-        self._cap = cap
         self._paths: dict[str, float] = {}  # to when it was last added
         self._first = 0.0
         self._lock = threading.Lock()
@@ -35,7 +34,7 @@ class Debounce:
             if is_first := not self._paths:
                 self._first = now
             self._paths[path] = now
-            if EVERYTHING in self._paths or len(self._paths) > self._cap:
+            if EVERYTHING in self._paths or len(self._paths) > CAP:
                 self._paths = {EVERYTHING: now}
             return is_first
 

@@ -26,8 +26,7 @@ from daemons import (
     wait_until_true,
 )
 
-from smp_client import Memory, TransactionPending
-from smp_client.disk import journal
+from smp_client import Memory
 from smp_client.index.database import Index
 from smp_client.model.layout import INDEX_FILE
 from smp_client.model.times import now, render_time
@@ -212,23 +211,6 @@ def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path, count
 
 
 # Starts, stops and signals.
-
-
-def test_it_finishes_a_transaction_that_nobody_came_back_for(
-    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = memory.create_session(id="s")
-
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(journal, "carry_out", fail)
-        with pytest.raises(TransactionPending), session.transaction() as tx:
-            tx.record_decision("D", made_by="a")
-    with running(memory.root, log=tmp_path / "log"):
-        assert "DEC-001" in (memory.root / "active/s/decisions.yaml").read_text()
-        assert list((memory.root / ".smp/journal").iterdir()) == []
 
 
 WRITER = """

@@ -57,9 +57,12 @@ def test_there_and_back(root: Path, tmp_path: Path) -> None:
     assert "is there already" in ran(*call, code=1)
     said = ran("import", tmp_path / "out", "--root", tmp_path / "fifth")
     assert "2 added" in said
-    ran("export", "s1", "--type", "decision", "-o", tmp_path / "d.jsonl", "--root", root)
-    taken = in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "fourth")
-    assert taken["counts"] == {"added": 1}
+    for since, counts in (("2999-01-01", {}), ("today", {"added": 1})):
+        chosen = ("--type", "decision", "--since", since, "--force", "-o", tmp_path / "d.jsonl")
+        ran("export", "s1", *chosen, "--root", root)
+        taken = in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "fourth")
+        assert taken["counts"] == counts
+    assert "--since" in ran("export", "s1", "--since", "sometime", "--root", root, code=2)
 
 
 def test_a_migration(root: Path, tmp_path: Path) -> None:
