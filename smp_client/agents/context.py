@@ -28,7 +28,7 @@ from ..index.validity import holds
 from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
 from ..model.record import TURN, Record, severity_rank
-from ..model.times import EPOCH, time_of
+from ..model.times import time_of
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack, plain_name
 from .relevant import EVERY, KINDS, bearing, relevant
 
@@ -104,8 +104,8 @@ def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
         found.append(context)
         # Readings that decay has not yet added to the records stand in the log.
         log = access.load(asker.scope(str(request.session))) if read else b""
-        last = {name: reading.last for name, reading in access.parse(log).items()}
-        return Answer([one for one in read if view.now - last.get(one.id, EPOCH) >= _COUNTED])
+        known = access.ids_since(log, view.now - _COUNTED)
+        return Answer([one for one in read if one.id not in known])
 
     options: QueryOptions = {"count_access": True}
     if request.project is not None:
@@ -282,7 +282,8 @@ def _key(record: Record) -> tuple[str, str, str]:
 
 
 def _day(record: Record) -> str | None:
-    return f"{record.timestamp:%Y-%m-%d}" if record.timestamp else None
+    time = record.timestamp
+    return time.date().isoformat() if time else None
 
 
 def _described(record: Record, kind: str) -> str:

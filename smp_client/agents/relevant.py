@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ask.argument import sayable, shown
-from ..ask.engine import about, find, of_keys, where
+from ..ask.engine import about, find, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..index.mentions import TOPIC
@@ -73,8 +73,10 @@ def bearing(view: View, topic: str) -> Sql:
     if words := project_of(topic):
         parts.append(Sql(_MENTIONING, (f'{{text more}} : "{words}"',)))
     # Asked once here, and not again by each question that has this condition.
-    rows = view.index.connection.execute(*Sql.joined(" UNION ", parts))
-    return of_keys([key for (key,) in rows]).conditions[0]
+    found = Sql.joined(" UNION ", parts)
+    asked = f"SELECT json_group_array(memory) FROM ({found.text})"
+    keys = view.index.connection.execute(asked, found.parameters).fetchone()
+    return Sql("m.key IN (SELECT value FROM json_each(?))", keys)
 
 
 def relevant(
@@ -98,7 +100,9 @@ def relevant(
 
 def _applying(view: View, project: str | None) -> Sql:
     """Return the condition that a preference applies to a project: it names this one, or none."""
-    named = Wanted((one_of("m.type", ["preference"]), Sql(f"{_PROJECTS} IS NOT NULL")))
+    # To look at the text is fast, and few preferences name projects.
+    naming = Sql(f"m.data LIKE '%\"projects\"%' AND {_PROJECTS} IS NOT NULL")
+    named = Wanted((one_of("m.type", ["preference"]), naming))
     condition, given = where(view, named)
     asked = f"SELECT m.key, json_quote({_PROJECTS}) FROM memories m WHERE {condition}"
     others: list[int] = []

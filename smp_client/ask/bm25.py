@@ -93,8 +93,7 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
 
 def owned(view: View, match: str) -> str:
     """Return a match for one session only, by a word of its own, so that others cost nothing."""
-    part, everything = view.counts
-    if len(view.scopes) > 1 or part == everything:
+    if len(view.scopes) > 1 or view.has_all:
         return match
     return f"owner : {owner_word(view.scopes[0])} AND ({match})"
 
@@ -136,11 +135,13 @@ def strengths(
         for beside in (at - 1, at + 1):
             worth[beside] = worth.get(beside, 0.0) + _BESIDE * rank
     keys = {at: key for at, (key, _) in turns.items()}
-    keys |= _turns_at(view, [at for at in worth if at not in keys], tables, test)
-    for at, rank in worth.items():
+    # A turn that has none of the words and is worth less cannot come before those that are wanted.
+    least = _SAME_PLACE * best[count - 1][1] if count and count <= len(best) else 0.0
+    others = [at for at, rank in worth.items() if rank >= least and at not in keys]
+    keys |= _turns_at(view, others, tables, test)
+    for at, key in keys.items():
         better = max(worth.get(at - 1, 0.0), worth.get(at + 1, 0.0))
-        if at in keys:
-            found[keys[at]] = rank * _SAME_PLACE if better > rank else rank
+        found[key] = worth[at] * _SAME_PLACE if better > worth[at] else worth[at]
     ordered = dict(sorted(found.items(), key=lambda item: -item[1]))
     ordered |= {key: rank for key, rank, _ in rest if key not in ordered}
     return {key: strength / words.whole for key, strength in ordered.items()}

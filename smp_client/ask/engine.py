@@ -179,12 +179,14 @@ def records(view: View, want: Wanted) -> dict[int, Record]:
     by_key, past = dict[int, Record](), list[int]()
     for key, memory_id, kind, scope, file, data, text, is_past, score, *numbers in rows:
         session, path, away = _place(scope, file)
-        past += [key] if is_past else ()
-        by_key[key] = Record(
-            memory_id, type_of(kind), session, data, text, score=round(score, 4),
-            explanation=_explained(score, None, *numbers) if want.explain else None,
-            priority_now=round(numbers[0], 4), file=path, holds=not is_past, marks=away,
-        )  # fmt: skip
+        record = by_key[key] = Record(memory_id, type_of(kind), session, data, text)
+        record.score, record.priority_now = round(score, 4), round(numbers[0], 4)
+        record.file, record.marks = path, away
+        if is_past:
+            past.append(key)
+            record.holds = False
+        if want.explain:
+            record.explanation = _explained(score, None, *numbers)
     for key, ended in marks(view.index, past).items():
         by_key[key].marks += ended
     return by_key
@@ -226,7 +228,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Matc
         return []
     joined, columns = source(view, by_key=True)
     test, tables = Sql("1"), ""
-    is_part = len(view.scopes) > 1 and view.counts[0] < view.counts[1]
+    is_part = len(view.scopes) > 1 and not view.has_all
     if want != Wanted()._replace(order=want.order, limit=want.limit, offset=want.offset) or is_part:
         condition, given = where(view, want._replace(has_keys=True))
         tables = "memories m"
@@ -269,7 +271,10 @@ def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     is_latest = len(view.scopes) > 1 and want.limit is not None
     is_latest = is_latest and (want.order or "").startswith("m.at DESC")
     aside = want.tags or want.has_keys or is_latest
-    conditions = [view.within("+m.scope" if aside else "m.scope"), *want.conditions]
+    scope = view.within("+m.scope" if aside else "m.scope")
+    if aside and len(view.scopes) > 1 and view.has_all:
+        scope = Sql("1")
+    conditions = [scope, *want.conditions]
     for some in want.tags:
         named = _tagged(view, some)
         conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))

@@ -49,11 +49,14 @@ class View:
     @cached_property
     def counts(self) -> tuple[int, int]:
         """How many memories the scopes have, and how many the whole index has."""
-        rows = self.index.connection.execute("SELECT scope, memories FROM scopes").fetchall()
-        asked = set(self.scopes)
-        return sum(count for scope, count in rows if scope in asked), sum(
-            count for _, count in rows
-        )
+        rows = self.index.connection.execute("SELECT scope, memories FROM scopes")
+        counts = dict(rows.fetchall())
+        return sum(counts.get(scope, 0) for scope in {*self.scopes}), sum(counts.values())
+
+    @property
+    def has_all(self) -> bool:
+        """Return whether every memory of the index is in these scopes."""
+        return self.counts[0] == self.counts[1]
 
     @cached_property
     def own_rules(self) -> list[str]:

@@ -196,7 +196,6 @@ def likeness(one: Said, other: Said) -> float:
     """
     if one.plain == other.plain:
         return 1.0
-    stems = len(one.stems & other.stems)
-    if not stems or one.exact != other.exact or one.denies != other.denies:
+    if one.denies != other.denies or one.exact != other.exact or not one.stems:
         return 0.0
-    return 2 * stems / (len(one.stems) + len(other.stems))
+    return 2 * len(one.stems & other.stems) / (len(one.stems) + len(other.stems))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from copy import copy
 from datetime import datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 from .errors import Invalid
 from .layout import is_file_id
@@ -22,6 +20,7 @@ CONTENT_CAP_BYTES = 1024 * 1024
 KEY_CAP_CHARACTERS = 128
 DELETED_TURN = "deleted"
 STATE_HISTORY = "agent-states/history"
+_decode = json.JSONDecoder().raw_decode
 _MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SIGNS = "letters, digits, '-', '_' or '.'"
 # The severities of a finding, the worst first. It is stored with the word that was given; a synonym
@@ -114,17 +113,17 @@ class Record:
     def __init__(
         self, id: str, type: str, session: str, data: dict[str, Any] | str, text: str, **answer: Any
     ) -> None:
-        self.id, self.type, self.session, self.text = id, type, session, text
-        if isinstance(data, str):
-            self._json = data
-        else:
-            self.data = data
-        vars(self).update(answer)
+        self.id, self.type, self.session, self._data, self.text = id, type, session, data, text
+        if answer:
+            vars(self).update(answer)
 
-    @cached_property
+    @property
     def data(self) -> dict[str, Any]:
-        content = {"content": self.text} if self.type == "artifact" else {}
-        return {**json.loads(self._json), **content}
+        if isinstance(self._data, str):
+            self._data = cast("dict[str, Any]", _decode(self._data)[0])
+            if self.type == "artifact":
+                self._data["content"] = self.text
+        return self._data
 
     def __eq__(self, other: object) -> bool:
         """Return whether it is the same memory, in whatever answer."""
@@ -137,8 +136,8 @@ class Record:
 
     def shown(self, **answer: Any) -> Record:
         """Return this memory as a part of another answer."""
-        changed = copy(self)
-        vars(changed).update(answer)
+        changed = Record.__new__(Record)
+        vars(changed).update(vars(self), **answer)
         return changed
 
     @property
