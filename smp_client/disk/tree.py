@@ -402,7 +402,9 @@ def sync(descriptor: int) -> None:
 
 def identity(status: os.stat_result) -> list[int]:
     """Return numbers of which one changes whenever somebody writes the file."""
-    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    # Some filesystems have inodes of 64 bits, and SQLite's numbers have a sign.
+    inode = status.st_ino & (1 << 63) - 1
+    return [inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def version_of(status: os.stat_result) -> list[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..disk import place
 from ..disk.place import Place, session_of
-from ..disk.tree import FILE_MODE
+from ..disk.tree import FILE_MODE, identity
 from ..model.layout import GLOBAL, METADATA
 from ..model.record import PREFERENCE, RELATIONSHIP, split_name
 from ..model.times import microseconds, time_of
@@ -34,7 +34,6 @@ NAMED = (
 )
 # These files tell whether memories of other sessions still hold, see validity.py.
 _BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
-_INODE_BITS = (1 << 63) - 1  # some filesystems have 64, and SQLite's numbers have a sign
 
 
 class FileState(NamedTuple):
@@ -96,7 +95,7 @@ class Index:
         self.vectors: Any = None  # as meaning.py has read them
         self._is_reading = False
         # The identity of each file by scope, as one generation has them.
-        self._identities: tuple[int, dict[str, dict[str, tuple[int, ...]]]] | None = None
+        self._identities: tuple[int, dict[str, dict[str, list[int]]]] | None = None
 
     @classmethod
     def open(cls, path: Path) -> Index:
@@ -226,15 +225,15 @@ class Index:
         rows = self.execute(asked, () if scope is None else (scope,))
         return {row[:2]: FileState._make(row[2:]) for row in rows}
 
-    def identities(self) -> dict[str, dict[str, tuple[int, ...]]]:
+    def identities(self) -> dict[str, dict[str, list[int]]]:
         """Return the identity of each file by its scope, for the caller to read only."""
         generation = self.generation
         if self._is_reading and self._identities and self._identities[0] == generation:
             return self._identities[1]
-        found: dict[str, dict[str, tuple[int, ...]]] = {}
+        found: dict[str, dict[str, list[int]]] = {}
         asked = "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files"
         for scope, file, *seen in self.execute(asked):
-            found.setdefault(scope, {})[file] = tuple(seen)
+            found.setdefault(scope, {})[file] = seen
         if self._is_reading:
             self._identities = generation, found
         return found
@@ -420,10 +419,3 @@ def outdated(
                 if not is_same:
                     found.append((scope, file))
     return found
-
-
-def identity(status: os.stat_result | None) -> tuple[int, int, int, int]:
-    if status is None:  # as after an I/O error: it differs from any file, and is tried again
-        return 0, -1, 0, 0
-    inode = status.st_ino & _INODE_BITS
-    return inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -7,14 +7,14 @@ import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..disk import place
 from ..disk.place import Place
 from ..disk.session_files import METADATA, parse_artifact
-from ..disk.tree import read_from
+from ..disk.tree import identity, read_from
 from ..model.deadline import LIMIT_S, deadline
 from ..model.errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
 from ..model.priority import standing
@@ -26,7 +26,7 @@ from ..text.document import Located, RecordList
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value, hash_of_bytes, stored
-from .database import Entry, FileState, Index, identity, outdated
+from .database import Entry, FileState, Index, outdated
 from .validity import STATE, SUMMARY, endings, own_mark, project_of, subject
 
 # Nobody looks for the values of these fields.
@@ -44,6 +44,7 @@ _TICK_NS = int(1e9 * time.clock_getres(_COARSE)) if sys.platform == "linux" else
 _TICKS_WAITED = 5
 _BYTES_PER_S = 100_000  # far slower than reading really is, also of packed files
 _PROBLEM_CAP = 500
+_NOWHERE = (0, -1, 0, 0)  # the identity after an I/O error: no file has it, and it is tried again
 _NEIGHBOURLY = 1000  # characters of a turn that needs those beside it to say what it is about
 _UNREADABLE = (NewerFormat, CorruptionDetected, TookTooLong)
 
@@ -66,7 +67,7 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
             raise FileNotFoundError
         with memory.tree.opened(f"{place.directory_of(scope)}/{file}") as descriptor:
             known, status = index.file_state(scope, file), os.fstat(descriptor)
-            if known is not None and known[:4] == identity(status):
+            if known is not None and [*known[:4]] == identity(status):
                 return 0
             status = _settled(descriptor) if settle else status
             content = read_from(descriptor, 0)
@@ -85,7 +86,7 @@ def _attempt(
     """Take in a file, or note why it cannot be read. Return how many bytes were parsed."""
     try:
         with index.one_file(), deadline(LIMIT_S + len(content) / _BYTES_PER_S):
-            return _take_in(index, scope, file, content, identity(status))
+            return _take_in(index, scope, file, content, identity(status) if status else _NOWHERE)
     except sqlite3.Error:
         raise
     except _UNREADABLE as error:
@@ -117,12 +118,10 @@ def rebuild(memory: Place, index: Index) -> None:
         index.connection.execute("INSERT INTO words (words) VALUES ('optimize')")
 
 
-def _take_in(
-    index: Index, scope: str, file: str, content: bytes, seen: tuple[int, int, int, int]
-) -> int:
+def _take_in(index: Index, scope: str, file: str, content: bytes, seen: Sequence[int]) -> int:
     known = index.file_state(scope, file)
     # Content that has grown since it was measured does not fit, and is looked at again.
-    state = FileState(*seen, zlib.crc32(content), 0)._replace(size=len(content))
+    state = FileState._make([*seen, zlib.crc32(content), 0, 0, None])._replace(size=len(content))
     is_same = known and (known.size, known.checksum) == (state.size, state.checksum)
     if known and is_same and not known.problem:
         index.note_file(scope, file, state._replace(indent=known.indent, bad=known.bad))
@@ -314,7 +313,8 @@ def _note_problem(
 ) -> None:
     known = index.file_state(scope, file)
     checksum, bad = (known.checksum, known.bad) if known else (0, 0)
-    state = FileState(*identity(status), checksum, -1, bad, problem)
+    seen = identity(status) if status else _NOWHERE
+    state = FileState._make([*seen, checksum, -1, bad, problem])
     if state != known:
         index.note_file(scope, file, state)
 
