@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..disk.place import session_of
 from ..index.topics import Topic, topics_of
 from ..index.validity import holds
-from ..model.record import Record, type_of
+from ..model.record import Record, name_of, type_of
+from ..model.times import time_at
 from .engine import find, where
-from .options import Wanted, one_of
+from .options import Answer, Wanted, one_of
 from .priorities import View
 
 _TOPICS, _MEMORIES = 10, 10
@@ -49,3 +51,27 @@ def summarise(view: View) -> Summary:
 
 def _of_type(view: View, type: str) -> list[Record]:
     return list(find(view, Wanted((one_of("m.type", [type]), holds()), limit=_MEMORIES)))
+
+
+def by_session(view: View, want: Wanted, telling: Sequence[str]) -> Answer:
+    """Return three aggregations by session: `memories` counts the wanted ones, `last` is the time
+    of the newest, empty where none has one, and `about` is the newest text of the telling types."""
+    ask = view.index.execute
+    memories, last = dict[str, int](), dict[str, str]()
+    condition, given = where(view, want)
+    counts = f"SELECT m.scope, COUNT(*), MAX(m.at) FROM memories m WHERE {condition} GROUP BY 1"
+    for scope, count, at in ask(counts, given):
+        session = session_of(scope)  # which may have evicted memories in the archive as well
+        memories[session] = memories.get(session, 0) + count
+        last[session] = max(last.get(session, ""), str(time_at(at) or ""))
+    condition, given = where(view, want.also(one_of("m.type", list(map(name_of, telling)))))
+    # An index has all that this takes, so only the newest memory of each scope is looked up.
+    newest = f"SELECT MAX(m.at) AS at, m.key FROM memories m WHERE {condition} GROUP BY m.scope"
+    texts = (
+        f"SELECT m.scope, m.text FROM ({newest}) n CROSS JOIN memories m ON m.key = n.key"
+        " ORDER BY n.at"
+    )
+    about = {session_of(scope): text for scope, text in ask(texts, given)}
+    answer = Answer()
+    answer.aggregations = {"memories": memories, "last": last, "about": about}
+    return answer

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from smp_client import Record, SMPError
 from smp_client.agents.context import LEAST_TOKENS
 from smp_client.agents.page import fenced, plain_name
+from smp_client.ask.options import QueryOptions
+from smp_client.ask.summary import by_session
 from smp_client.model.layout import GLOBAL
 from smp_client.text.format import format_of
 
@@ -96,16 +98,17 @@ def timeline(desk: Desk, given: Given) -> Answer:
 def sessions(desk: Desk, given: Given) -> Answer:
     """Return the sessions that fit, the one with the newest memory first."""
     options = _options(desk, given)
-    by_session = {"function": "count", "by": "session", "name": "memories"}
-    counted = desk.memory.query({"aggregations": [by_session]}, limit=0, **options)
-    memories = {name: count for name, count in counted.aggregations["memories"].items()
-                if name != GLOBAL}  # fmt: skip
-    chosen = list(memories)
+    asked = desk.memory._asker().answer(
+        lambda view, want: by_session(view, want, _TELLING), cast("QueryOptions", options)
+    )
+    said = asked.aggregations
+    last = {session: time for session, time in said["last"].items() if session != GLOBAL}
+    chosen = sorted(last, key=lambda session: last[session], reverse=True)
     if given["query"] is not None:
         found = desk.memory.search(given["query"], limit=_LATEST, min_relevance=_MATCHES, **options)
-        chosen = [one for one in dict.fromkeys(one.session for one in found) if one in memories]
-    described = [{**_described(desk, session, options), "memories": memories[session]}
-                 for session in chosen[: given["limit"]]]  # fmt: skip
+        chosen = [one for one in dict.fromkeys(one.session for one in found) if one in last]
+    limit = given["limit"]
+    described = [_described(desk, session, said) for session in chosen[:limit]]
 
     def build(entries: Sequence[Given]) -> Answer:
         note, scope = DATA_NOTE if entries else "No session fits.", desk.scope(given["project"])
@@ -142,8 +145,7 @@ def _asked(
     return desk.memory.query(asked, **options)
 
 
-def _described(desk: Desk, session: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a session, with the day and the text of its newest memories."""
+def _described(desk: Desk, session: str, known: Mapping[str, Given]) -> dict[str, Any]:
     metadata: Mapping[str, Any] = {}
     state = "archived"
     with suppress(SMPError):
@@ -154,12 +156,11 @@ def _described(desk: Desk, session: str, options: dict[str, Any]) -> dict[str, A
     agents = [plain_name(str(one.get("agent_id"))) for one in took_part.get("agents") or ()
               if isinstance(one, dict)]  # fmt: skip
     texts = {"project": about.get("project_name"), "topic": about.get("primary_topic")}
-    newest = _asked(desk, session, 1, **options)
-    telling = _asked(desk, session, 1, **options, types=_TELLING)
     said = {
-        "id": session, "state": fenced(state), "when": (newest and when(newest[0])) or "no day",
+        "id": session, "state": fenced(state), "when": known["last"][session][:10] or "no day",
+        "memories": known["memories"][session],
         **{name: text and fenced(str(text)[:200]) for name, text in texts.items()},
-        "agents": agents[:8], "about": cut(telling[0].text, 120) if telling else None,
+        "agents": agents[:8], "about": cut(known["about"].get(session, ""), 120),
     }  # fmt: skip
     return {part: value for part, value in said.items() if value}
 
