@@ -11,7 +11,7 @@ import yaml
 from smp_client.model.record import DECISION, TURN
 from smp_client.text.document import RecordList
 from smp_client.text.format import format_of
-from smp_client.text.markdown import parse as parse_conversation
+from smp_client.text.markdown import Conversation
 from smp_client.text.yaml_list import YamlList, parse
 
 from .measure import Bench, Row, Timing, benchmark
@@ -31,7 +31,7 @@ def parse_file(bench: Bench) -> Iterator[Row]:
 def parse_turns(bench: Bench) -> Iterator[Row]:
     for megabytes in bench.megabytes(1, 10):
         text = content(TURN, count_in(TURN, megabytes))
-        times = bench.compare(partial(parse_conversation, text), partial(_split, text), rounds=10 if megabytes <= 1 else 3)
+        times = bench.compare(partial(Conversation().parse, text), partial(_split, text), rounds=10 if megabytes <= 1 else 3)
         yield Row("parse turns", megabyte_label(megabytes), "split into lines", *times, note=_speeds(len(text), times))
 
 

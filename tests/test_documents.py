@@ -19,7 +19,7 @@ from smp_client.model import layout
 from smp_client.model.record import CONTENT_CAP_BYTES, GLOBAL_KINDS, SESSION_KINDS, TURN
 from smp_client.model.times import now
 from smp_client.text.mapping import load_mapping
-from smp_client.text.markdown import parse as parse_conversation
+from smp_client.text.markdown import Conversation
 from smp_client.text.yaml_list import parse
 from smp_daemon.cli import COMMANDS, manual
 from smp_daemon.cli import smp as program
@@ -112,7 +112,7 @@ def test_the_examples_of_format_are_in_the_format(tmp_path: Path) -> None:
 
     assert shape(shown) == shape(made)
     assert not parse(decisions.encode(), "decisions").bad
-    (turn,) = parse_conversation(blocks(FORMAT, "markdown")[0].encode()).records
+    (turn,) = Conversation().parse(blocks(FORMAT, "markdown")[0].encode()).records
     assert turn.value["content"] == "Let's review the authentication requirements."
     assert turn.value["tags"] == ["oauth"]
 

@@ -38,7 +38,7 @@ from ..model.priority import PINNED, is_resolved
 from ..model.record import DECISION, FINDING, STATE_HISTORY, TURN, is_memory_id, type_of
 from ..model.times import EPOCH, render_time, time_at, time_of
 from ..text.edits import value_of
-from ..text.markdown import render_turn
+from ..text.markdown import Conversation
 from ..text.values import summary_hash
 from .summarise import SHARE, summary
 
@@ -234,7 +234,7 @@ def _summary_turn(turns: Sequence[Item]) -> bytes:
     """Return the summary of turns: a turn with the number and the time of the first."""
     first = turns[0]
     assert first.at is not None
-    return render_turn({
+    return Conversation().render({
         "id": first.id, "turn": int(first.id.removeprefix("turn-")), "speaker": "smp",
         "timestamp": render_time(first.at), "type": SUMMARY,
         SUMMARIZES: {"first": first.id, "last": turns[-1].id, "turns": len(turns)},

@@ -50,7 +50,14 @@ class Conversation:
     """The form of the file that holds the turns of a session."""
 
     def parse(self, content: bytes) -> RecordList:
-        return renewed(TURN, content, parse(content))
+        """Return the turns of a file. Bytes that cannot be read are in `bad`."""
+        found = _parse_turns(content, 0)
+        first = next((item.start for item in found.items()), len(content))
+        for name, value in _FIELD.findall(content[:first].decode("utf-8", "replace")):
+            key = {"Format-Version": "version", "Last-Turn": "last_id"}.get(name)
+            if key and re.fullmatch(r"[0-9]{1,15}", value.strip()):
+                found.head[key] = int(value)
+        return renewed(TURN, content, found)
 
     def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
         return renewed(TURN, content, _parse_turns(content, offset))
@@ -74,8 +81,22 @@ class Conversation:
         numbers += [int(bad.problem.split(":")[0].removeprefix("turn ")) for bad in found.bad]
         return max(number for number in numbers if isinstance(number, int))
 
-    def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return render_turn(value)
+    def render(self, turn: Mapping[str, Value], indent: int = 0) -> bytes:
+        lines = [f"## Turn {turn['turn']}"]
+        if isinstance(stamp := turn.get("timestamp"), str):
+            lines[0] += " - " + same_time(stamp).replace("T", " ").removesuffix("Z")
+        further = {key: value for key, value in turn.items() if key not in _ELSEWHERE}
+        for key, (name, kind) in _LINES.items():
+            if isinstance(further.get(key), kind):
+                lines.append(f"**{name}:** {_render_field(further.pop(key))}")
+        if further:
+            lines.append(f"**Fields:** {_render_json(further)}")
+        if "decay" in turn and turn["decay"] != _unread(turn):
+            lines.append(f"**Decay:** {render_flow(turn['decay'])}")
+        text = str(turn["content"])
+        if "---" in text or "## Turn " in text or "<!-- smp -->" in text:
+            text = _ESCAPE.sub(r"\1\\", text)
+        return MARK + "\n".join([*lines, "", text, "", "---", "", ""]).encode()
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         """Return the bytes before an appended turn: a blank line. Its heading ends an open turn."""
@@ -126,7 +147,7 @@ class Conversation:
         found = self.parse(content)
         first = next((item.start for item in found.items()), len(content))
         line = b"**Format-Version:** %d\n" % FORMAT_VERSION
-        turns = [render_turn(turn.value) for turn in found.records]
+        turns = [self.render(turn.value) for turn in found.records]
         return _VERSION.sub(line, content[:first], count=1) + b"".join(turns)
 
     def own_end(self, raw: bytes, value: Mapping[str, Value]) -> int:
@@ -144,24 +165,6 @@ class Conversation:
         ).encode()
 
 
-def render_turn(turn: Mapping[str, Value]) -> bytes:
-    lines = [f"## Turn {turn['turn']}"]
-    if isinstance(stamp := turn.get("timestamp"), str):
-        lines[0] += " - " + same_time(stamp).replace("T", " ").removesuffix("Z")
-    further = {key: value for key, value in turn.items() if key not in _ELSEWHERE}
-    for key, (name, kind) in _LINES.items():
-        if isinstance(further.get(key), kind):
-            lines.append(f"**{name}:** {_render_field(further.pop(key))}")
-    if further:
-        lines.append(f"**Fields:** {_render_json(further)}")
-    if "decay" in turn and turn["decay"] != _unread(turn):
-        lines.append(f"**Decay:** {render_flow(turn['decay'])}")
-    text = str(turn["content"])
-    if "---" in text or "## Turn " in text or "<!-- smp -->" in text:
-        text = _ESCAPE.sub(r"\1\\", text)
-    return MARK + "\n".join([*lines, "", text, "", "---", "", ""]).encode()
-
-
 def _render_field(value: Value) -> str:
     """Return names as they are; a text that would not come back unchanged is quoted as in JSON."""
     if not isinstance(value, str):
@@ -174,16 +177,6 @@ def _unread(turn: Mapping[str, Value]) -> dict[str, Value]:
     """Return the decay of a turn that nobody has read yet, which is not written down."""
     stamp = turn.get("timestamp")
     return {"priority": 1.0, "last_accessed": stamp, "access_count": 0, "base_priority": 1.0}
-
-
-def parse(content: bytes) -> RecordList:
-    """Return the turns of a file. Never raises on content: bytes it cannot read are in `bad`."""
-    found = _parse_turns(content, 0)
-    first = next((item.start for item in found.items()), len(content))
-    for name, value in _FIELD.findall(content[:first].decode("utf-8", "replace")):
-        if name in ("Format-Version", "Last-Turn") and re.fullmatch(r"[0-9]{1,15}", value.strip()):
-            found.head["version" if name == "Format-Version" else "last_id"] = int(value)
-    return found
 
 
 def _parse_turns(content: bytes, offset: int) -> RecordList:

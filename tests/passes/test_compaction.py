@@ -14,7 +14,7 @@ from smp_client.disk.usage import Size
 from smp_client.model.policies import CompactionPolicy
 from smp_client.passes.compaction import CompactionPlan, Item, plan, preserved, trigger
 from smp_client.passes.summarise import summary
-from smp_client.text.markdown import parse
+from smp_client.text.markdown import Conversation
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POLICY = CompactionPolicy()
@@ -122,7 +122,7 @@ def test_each_unbroken_run_of_turns_gets_one_summary() -> None:
     decided = made(turn(1), turn(2, 9, 0.6), turn(3, standing="pinned"), turn(4), turn(5))
     runs = [[one.id for one in run.turns] for run in decided.runs]
     assert runs == [["turn-1", "turn-2"], ["turn-4", "turn-5"]]
-    (first,) = parse(decided.runs[1].summary).records
+    (first,) = Conversation().parse(decided.runs[1].summary).records
     assert (first.value["id"], first.value["timestamp"]) == ("turn-4", "2026-01-30T12:00:00Z")
     assert (first.value["speaker"], first.value["type"]) == ("smp", "summary")
     assert first.value["summarizes"] == {"first": "turn-4", "last": "turn-5", "turns": 2}

@@ -12,11 +12,11 @@ from test_values import TRICKY, canonical, keys, nested, texts
 
 from smp_client import MemoryNotFound, Session
 from smp_client.model.record import TURN
-from smp_client.text import markdown
 from smp_client.text.edits import Edit, edited
 from smp_client.text.markdown import Conversation
 from smp_client.text.values import Value
 
+FORM = Conversation()
 HEADER = b"# Conversation History\n**Session:** s1\n**Format-Version:** 1\n\n---\n\n"
 AT = "2026-01-11T14:30:00Z"
 UNREAD: dict[str, Value] = {"priority": 1.0, "last_accessed": AT, "access_count": 0, "base_priority": 1.0}  # fmt: skip
@@ -34,12 +34,12 @@ def turn(number: int, **fields: Any) -> dict[str, Value]:
 
 
 def values(content: bytes) -> list[str]:
-    return [canonical(located.value) for located in markdown.parse(content).records]
+    return [canonical(located.value) for located in FORM.parse(content).records]
 
 
 def changed(content: bytes, new: dict[str, Value]) -> bytes:
     """The conversation with one more turn."""
-    edit = Edit(str(new["id"]), None, markdown.render_turn(new).decode())
+    edit = Edit(str(new["id"]), None, FORM.render(new).decode())
     return edited(TURN, content, [edit], 77).content
 
 
@@ -57,7 +57,7 @@ def test_any_turn_comes_back_the_same(bodies: list[dict[str, Value]]) -> None:
     """parse(render_turn) is the identity, for any text, any field and several turns behind each
     other."""
     turns = [turn(number, **body) for number, body in enumerate(bodies, 1)]
-    content = HEADER + b"".join(map(markdown.render_turn, turns))
+    content = HEADER + b"".join(map(FORM.render, turns))
     assert values(content) == [canonical(value) for value in turns]
 
 
@@ -66,12 +66,12 @@ def test_any_turn_comes_back_the_same(bodies: list[dict[str, Value]]) -> None:
 def test_a_text_that_is_cut_anywhere_never_looks_closed(text: str) -> None:
     """Of a turn of ours no proper beginning is read as a turn: half of what was said is nobody's
     turn."""
-    whole = HEADER + markdown.render_turn(turn(1)) + markdown.render_turn(turn(2, content=text))
-    start = len(HEADER + markdown.render_turn(turn(1)))
+    whole = HEADER + FORM.render(turn(1)) + FORM.render(turn(2, content=text))
+    start = len(HEADER + FORM.render(turn(1)))
     for cut in range(start, len(whole.rstrip())):
-        found = markdown.parse(whole[:cut])
+        found = FORM.parse(whole[:cut])
         assert [located.value["id"] for located in found.records] == ["turn-1"]
-        torn = Conversation().torn(found, whole[:cut])
+        torn = FORM.torn(found, whole[:cut])
         assert torn == (None if cut == start else start)
 
 
@@ -110,7 +110,7 @@ No blank line.
 def test_turns_written_by_hand_are_read(line_end: bytes) -> None:
     """With rules inside, with no closing line, with no time, with unknown fields, with either line
     end."""
-    found = markdown.parse(HAND_WRITTEN.replace(b"\n", line_end))
+    found = FORM.parse(HAND_WRITTEN.replace(b"\n", line_end))
     assert found.bad == []
     one, two, three = [located.value for located in found.records]
     assert one == {
@@ -128,7 +128,7 @@ def test_turns_written_by_hand_are_read(line_end: bytes) -> None:
 def test_a_change_of_one_turn_leaves_the_bytes_of_the_others(number: int, session: Session) -> None:
     """Also of a turn without a time; its unknown fields are kept."""
     conversation(session).write_bytes(HAND_WRITTEN)
-    span = Conversation().find(HAND_WRITTEN, f"turn-{number}")
+    span = FORM.find(HAND_WRITTEN, f"turn-{number}")
     assert span is not None
     before = {record.id: record.data for record in session.turns()}
     session.pin(f"turn-{number}")
@@ -169,11 +169,11 @@ def test_a_conversation_with_little_in_it_takes_a_turn(content: bytes, session: 
 def test_a_bad_turn_does_not_hide_its_neighbours(bad: bytes, session: Session) -> None:
     """The others are read, problems() names file and line, its number is not given again, and
     nothing is lost."""
-    content = HEADER + markdown.render_turn(turn(1)) + bad + b"\n" + markdown.render_turn(turn(3))
+    content = HEADER + FORM.render(turn(1)) + bad + b"\n" + FORM.render(turn(3))
     conversation(session).write_bytes(content)
     assert [record.id for record in session.turns()] == ["turn-1", "turn-3"]
     (problem,) = session.problems()
-    line = (HEADER + markdown.render_turn(turn(1))).count(b"\n") + 1
+    line = (HEADER + FORM.render(turn(1))).count(b"\n") + 1
     assert (problem.file, problem.line) == ("conversation.md", line)
     assert session.add_turn("ann", "next").id == "turn-4"
     assert conversation(session).read_bytes().startswith(content)
@@ -204,13 +204,12 @@ PIECES = (b"## Turn 1", b"\n", b"---", b"<!-- smp -->", b"**A:** b", b"\r", b"x"
 def test_any_bytes_are_parsed_without_an_error(content: bytes) -> None:
     """Nothing is ever raised, spans do not overlap, and a turn that is added is the last and hides
     none."""
-    found = markdown.parse(content)
+    found = FORM.parse(content)
     position = 0
     for item in sorted(found.items(), key=lambda item: item.start):
         assert position <= item.start < item.end <= len(content)
         position = item.end
-    form = Conversation()
-    torn = form.torn(found, content)
+    torn = FORM.torn(found, content)
     kept = (content if torn is None else content[:torn]).rstrip(b"\r") + b"\n"
     before = values(kept)
     new = turn(77)
