@@ -161,45 +161,29 @@ def remember(memory: Memory) -> None:
         memory.privacy.restore(SESSION, list(dict.fromkeys(left)))
 
 
-def archive(memory: Memory) -> object:
-    return memory.sessions() and memory.archive_session(SESSION, "nobody needs it now")
-
-
-def unarchive(memory: Memory) -> object:
-    return memory.archived_sessions() and memory.restore_session(SESSION)
-
-
-def delete_whole(memory: Memory) -> object:
-    is_there = memory.sessions() or memory.archived_sessions()
-    return is_there and memory.delete_session(SESSION, reason="privacy")
-
-
-def undelete(memory: Memory) -> object:
-    return memory.deleted_sessions() and memory.undelete_session(SESSION)
-
-
-def forget_in_archive(memory: Memory) -> None:
-    forget(memory, FORGOTTEN_IN_ARCHIVE)
-
-
+# Each step is done at most once, so that it can be done again after a kill.
+STEPS: dict[str, Action] = {
+    "grow": grow, "compact": compact, "forget": forget, "remember": remember, "purge": purge,
+    "decay": lambda memory: memory.session(SESSION).decay(),
+    "bring_back": lambda memory: memory.session(SESSION).bring_back(),
+    "archive": lambda memory: memory.sessions() and memory.archive_session(SESSION, "nobody needs it now"),
+    "unarchive": lambda memory: memory.archived_sessions() and memory.restore_session(SESSION),
+    "delete_whole": lambda memory: (memory.sessions() or memory.archived_sessions()) and memory.delete_session(SESSION, reason="x"),
+    "undelete": lambda memory: memory.deleted_sessions() and memory.undelete_session(SESSION),
+    "forget_in_archive": lambda memory: forget(memory, FORGOTTEN_IN_ARCHIVE),
+    "delete_secret": lambda memory: delete_secret(memory.root, whole=False),
+    "delete_secret_session": lambda memory: delete_secret(memory.root, whole=True),
+}  # fmt: skip
 # Each pass with its preparations: it is killed somewhere, and done again by whoever comes next.
-PASSES: dict[str, tuple[Action, ...]] = {
-    "decay": (lambda memory: memory.session(SESSION).decay(),),
-    "compact": (grow, compact),
-    "bring_back": (grow, compact, lambda memory: memory.session(SESSION).bring_back()),
-    "archive": (archive,),
-    "unarchive": (archive, unarchive),
-    "delete_session": (delete_whole,),
-    "undelete_session": (delete_whole, undelete),
-    "delete_archived": (archive, delete_whole),
-    "undelete_archived": (archive, delete_whole, undelete),
-    "forget": (grow, compact, forget),
-    "remember": (grow, compact, forget, remember),
-    "forget_in_archive": (archive, forget_in_archive),
-    "remember_in_archive": (archive, forget_in_archive, remember),
-    "purge_memories": (lambda memory: delete_secret(memory.root, whole=False), purge),
-    "purge_session": (lambda memory: delete_secret(memory.root, whole=True), purge),
-}
+PASSES = {name: [STEPS[step] for step in steps.split()] for name, steps in {
+    "decay": "decay", "compact": "grow compact", "bring_back": "grow compact bring_back",
+    "archive": "archive", "unarchive": "archive unarchive",
+    "delete_session": "delete_whole", "undelete_session": "delete_whole undelete",
+    "delete_archived": "archive delete_whole", "undelete_archived": "archive delete_whole undelete",
+    "forget": "grow compact forget", "remember": "grow compact forget remember",
+    "forget_in_archive": "archive forget_in_archive", "remember_in_archive": "archive forget_in_archive remember",
+    "purge_memories": "delete_secret purge", "purge_session": "delete_secret_session purge",
+}.items()}  # fmt: skip
 # Imports: the source is in the tree itself, so that a copy of the tree has it too.
 MOVES: dict[str, Action] = {
     "import": lambda memory: memory.exchange.import_(memory.root / "incoming.jsonl"),
