@@ -116,7 +116,6 @@ for number in range(15):
 """
     singles = ((WRITER, name, "60", HERE) for name in ("three", "four"))
     run_together(memory, (program, "one"), (program, "two"), *singles)
-    findings = [record.id for record in session.records("finding")]
-    decisions = [record.id for record in session.records("decision")]
-    assert len(findings) == len(set(findings)) == 2 * 30 + 2 * 15
-    assert len(decisions) == len(set(decisions)) == 2 * 15 + 2 * 15
+    for kind, count in (("finding", 2 * 30 + 2 * 15), ("decision", 2 * 15 + 2 * 15)):
+        ids = [record.id for record in session.records(kind)]
+        assert len(ids) == len(set(ids)) == count

@@ -198,7 +198,11 @@ def test_a_read_that_failed_is_tried_again(
 def test_an_index_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that somebody holds is no damage: a good index must not be thrown away for it."""
     path = tmp_path / "index.db"
+    with pytest.raises(UnusableIndex):
+        Index.open_to_read(path)
+    assert not path.exists(), "reading makes nothing"
     Index.open(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
     honest = sqlite3.connect
     with closing(honest(path, isolation_level=None)) as other:
         locked = "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE meta SET value = 5;"
@@ -213,16 +217,6 @@ def test_an_index_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Mon
         other.execute("COMMIT")
     with closing(Index.open(path)) as index:
         assert index.generation == 5
-
-
-def test_reading_creates_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "index.db"
-    with pytest.raises(UnusableIndex):
-        Index.open_to_read(path)
-    assert not path.exists()
-    Index.open(path).close()
-    assert path.stat().st_mode & 0o777 == 0o600
-    Index.open_to_read(path).close()
 
 
 def test_a_batch_that_fails_leaves_nothing(memory: Memory, session: Session, index: Index) -> None:

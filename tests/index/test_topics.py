@@ -49,17 +49,6 @@ def first(memory: Memory) -> Session:
     return session
 
 
-@pytest.fixture
-def second(memory: Memory) -> Session:
-    """With ids of the first session."""
-    session = memory.create_session(id="second", user="user-123", topic="billing")
-    session.update_metadata(created_at=f"{DAY}09:00:00Z")
-    tags = ["billing", "security"]
-    session.record_decision("Round up", made_by="architect", tags=tags, **at("10:10:00"))
-    session.add_turn("user", "Is MFA asked for in billing?", **at("11:00:00"))
-    return session
-
-
 def test_a_topic_says_how_much_there_is_about_it_and_what(first: Session) -> None:
     """The most mentioned first, however it is written, with its memories and its subtopics."""
     topics = about(first)
@@ -82,10 +71,12 @@ def test_a_timeline_is_in_order_and_can_be_of_a_time(first: Session) -> None:
     assert (event.topics, event.further) == (("mfa", "security"), {"severity": "critical"})
 
 
-def test_the_topics_of_several_sessions_are_merged(
-    memory: Memory, first: Session, second: Session
-) -> None:
+@pytest.mark.usefixtures("first")
+def test_the_topics_of_several_sessions_are_merged(memory: Memory) -> None:
     """Mentions are added up, the weight is their share of all, and an id names its session."""
+    second, tags = memory.create_session(id="second", topic="billing"), ["billing", "security"]
+    second.record_decision("Round up", made_by="architect", tags=tags, **at("10:10:00"))
+    second.add_turn("user", "Is MFA asked for in billing?", **at("11:00:00"))
     memory.everywhere.record_pattern("Asks first", tags=["security"])
     merged = about(memory)
     security = merged["security"]
