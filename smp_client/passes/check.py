@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..disk import bundle, journal, rewrite
@@ -170,7 +171,7 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
     with scope.undisturbed("repairing"):
         scope.require()  # a session that was archived meanwhile must not come back, empty
         try:
-            outcome.actions += _make_metadata(session, dry_run)
+            outcome.actions += make_metadata(session, dry_run=dry_run)
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{session.id}: {error}")
         agents = filter(layout.is_file_id, session.agent_states())
@@ -195,19 +196,21 @@ def _finish_changes(scope: Scope, dry_run: bool) -> Iterator[Action]:
         yield Action(scope.name, sort, (name,), reason)
 
 
-def _make_metadata(session: Session, dry_run: bool) -> Iterator[Action]:
+def make_metadata(
+    session: Session, created: datetime | None = None, *, dry_run: bool = False
+) -> list[Action]:
     """Make missing or empty metadata anew. The session is in use from now on."""
     if session.scope.read(METADATA).strip():
-        return
+        return []
     if not dry_run:
         now = session._now()
-        made = new_metadata(session.id, now, user=None, agents=[],
+        made = new_metadata(session.id, created or now, user=None, agents=[],
                             quota_bytes=session.quota_bytes(), context={"tags": []},
                             last_accessed=now)  # fmt: skip
         with session.scope.locked([METADATA], "making the metadata anew"):
             rewrite.rewrite(session.scope, METADATA, lambda old: old if old.strip() else made)
     reason = "it was missing or empty; quota, people and context are not known any more"
-    yield Action(session.id, "make_metadata", (METADATA,), reason)
+    return [Action(session.id, "make_metadata", (METADATA,), reason)]
 
 
 def _quarantine_torn(scope: Scope, kind: Kind, dry_run: bool) -> Iterator[Action]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from smp_client import Session, SessionNotFound, SMPError
-from smp_client.disk.session_files import METADATA, new_metadata
+from smp_client.disk.session_files import METADATA
 from smp_client.index.database import Index
 from smp_client.index.topics import write as write_yaml_indexes
 from smp_client.model.record import TURN
 from smp_client.model.times import parse_time, render_time
+from smp_client.passes.check import make_metadata
 
 from ..log import ms_since
 from . import indexer
@@ -78,26 +78,16 @@ class Derived:
 def _bring_up_to_date(session: Session, index: Index) -> bool:
     """Write the fields of the metadata that have changed. Return whether there were any."""
     if not session.scope.tree.exists(session.scope.path(METADATA)):
-        _make(session, index)
+        # A dropped directory was created with its first memory.
+        sql = "SELECT MIN(timestamp) FROM memories WHERE scope = ?"
+        ((first,),) = index.connection.execute(sql, (session.id,))
+        make_metadata(session, parse_time(first) if first else None)
     metadata = session.metadata()
     if not metadata or not _changes(session, index, metadata):
         return False
     # Computed again under the lock: fields that a purge removes meanwhile stay away.
     session.change_metadata(lambda now: _changes(session, index, now))
     return True
-
-
-def _make(session: Session, index: Index) -> None:
-    """Make the metadata of a dropped directory, which was created with its first memory."""
-    sql = "SELECT MIN(timestamp) FROM memories WHERE scope = ?"
-    (first,) = index.connection.execute(sql, (session.id,)).fetchone()
-    now = session.scope.options.clock()
-    content = new_metadata(
-        session.id, parse_time(first) if first else now, user=None, agents=[],
-        quota_bytes=session.quota_bytes(), context={"tags": []}, last_accessed=now,
-    )  # fmt: skip
-    with suppress(FileExistsError):
-        session.scope.tree.create(session.scope.path(METADATA), content)
 
 
 def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dict[str, Any]:
