@@ -155,7 +155,7 @@ class Root:
         """Return the vanished sessions that may be forgotten: none where most vanished at once."""
         if not vanished and not self.known_vanished:
             return set()
-        rows = self.index.connection.execute("SELECT DISTINCT scope FROM files")
+        rows = self.index.execute("SELECT DISTINCT scope FROM files")
         known = {scope for (scope,) in rows}
         gone = (vanished | self.known_vanished) & known
         gone = {scope for scope in gone if not is_there(self.memory, scope)}

@@ -27,5 +27,5 @@ QUERIES = {
 def contents(index: Index) -> dict[str, list[tuple[Any, ...]]]:
     with index.undone(10_000):
         # Raises where the words and the memories disagree. Only a writer may ask that.
-        index.connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
-        return {name: index.connection.execute(query).fetchall() for name, query in QUERIES.items()}
+        index.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+        return {name: index.execute(query).fetchall() for name, query in QUERIES.items()}

@@ -193,7 +193,7 @@ class _Choice:
         for order in ("m.at", "m.importance DESC, m.accesses DESC, m.at"):
             asked = f"SELECT m.key FROM memories m WHERE {condition}"
             asked += f" ORDER BY {order} DESC LIMIT ?"
-            rows = self._view.index.connection.execute(asked, (*given, 2 * self._limit))
+            rows = self._view.index.execute(asked, (*given, 2 * self._limit))
             keys += [key for (key,) in rows]
         return of_keys(keys)._replace(order=None, limit=self._limit)
 

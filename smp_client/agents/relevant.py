@@ -75,7 +75,7 @@ def bearing(view: View, topic: str) -> Sql:
     # Asked once here, and not again by each question that has this condition.
     found = Sql.joined(" UNION ", parts)
     asked = f"SELECT json_group_array(memory) FROM ({found.text})"
-    keys = view.index.connection.execute(asked, found.parameters).fetchone()
+    keys = view.index.execute(asked, found.parameters).fetchone()
     return Sql("m.key IN (SELECT value FROM json_each(?))", keys)
 
 
@@ -106,7 +106,7 @@ def _applying(view: View, project: str | None) -> Sql:
     condition, given = where(view, named)
     asked = f"SELECT m.key, json_quote({_PROJECTS}) FROM memories m WHERE {condition}"
     others: list[int] = []
-    for key, stored in view.index.connection.execute(asked, given):
+    for key, stored in view.index.execute(asked, given):
         said = json.loads(stored)
         names = [str(name) for name in (said if isinstance(said, list) else [said])]
         if names and EVERY not in names and project_of(project) not in map(project_of, names):

@@ -74,7 +74,7 @@ def _of_project(view: View, project: str | None) -> View:
     if project is None:
         return view
     asked = "SELECT scope FROM sessions WHERE project NOT IN ('', ?)"
-    rows = view.index.connection.execute(asked, (project_of(sayable(project)),))
+    rows = view.index.execute(asked, (project_of(sayable(project)),))
     others = {session_of(scope) for (scope,) in rows}
     scopes = [scope for scope in view.scopes if session_of(scope) not in others]
     return View(view.index, scopes, view.now, view.policy, view.weights)

@@ -114,7 +114,7 @@ def strengths(
     )
     limit = -1 if count is None else max(count, _RANKED if around else 0)
     given = [owned(view, words.match), *test.parameters, limit]
-    ask = view.index.connection.execute
+    ask = view.index.execute
     if not around and not words.near:
         return {key: -rank / words.whole for key, rank in ask(ranked, given)}
     placed = (
@@ -159,7 +159,7 @@ def _with_near(
     if tables:
         asked += f" CROSS JOIN {tables} WHERE m.key = p.memory AND {test.text}"
         given += test.parameters
-    added = view.index.connection.execute(asked, given).fetchall()
+    added = view.index.execute(asked, given).fetchall()
     share = _NEAR * words.whole
     every = (
         (key, rank + share * words.near.get(key, 0.0), at) for key, rank, at in [*rows, *added]
@@ -177,7 +177,7 @@ def _turns_at(view: View, positions: Sequence[int], tables: str, test: Sql) -> d
     if tables:
         asked += f" CROSS JOIN {tables} WHERE m.key = p.memory AND {test.text}"
         given += test.parameters
-    return dict(view.index.connection.execute(asked, given).fetchall())
+    return dict(view.index.execute(asked, given).fetchall())
 
 
 def _expression(found: Sequence[tuple[int, Term]], part: float) -> tuple[str, bool]:

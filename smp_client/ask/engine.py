@@ -117,7 +117,7 @@ def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
     """Return the file, the type and the id of each memory that is wanted."""
     condition, given = where(view, want)
     asked = f"SELECT m.file, m.type, m.id FROM memories m WHERE {condition}"
-    return set(view.index.connection.execute(asked, given))
+    return set(view.index.execute(asked, given))
 
 
 def of_id(view: View, memory_id: str) -> Answer:
@@ -164,7 +164,7 @@ def records(view: View, want: Wanted) -> dict[int, Record]:
     if want.limit is not None or want.offset:  # even a limit that none exceeds takes time
         rest += " LIMIT ? OFFSET ?"
         given += [-1 if want.limit is None else want.limit, want.offset]
-    ask = view.index.connection.execute
+    ask = view.index.execute
     if want.limit is not None:
         # First which these are, by as few numbers as that takes; the others only for those.
         numbers = {"priority": columns.priority, "score": score}
@@ -241,7 +241,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Matc
     keys = list(matches)[:count]
     weights = view.weights
     scored: list[tuple[float, Sequence[Any]]] = []
-    rows = view.index.connection.execute(
+    rows = view.index.execute(
         f"SELECT m.key, {_parts(columns)} {joined}"
         f" WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY {want.order or NEWEST}",
         (json.dumps(keys),),

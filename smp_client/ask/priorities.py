@@ -49,7 +49,7 @@ class View:
     @cached_property
     def counts(self) -> tuple[int, int]:
         """How many memories the scopes have, and how many the whole index has."""
-        rows = self.index.connection.execute("SELECT scope, memories FROM scopes")
+        rows = self.index.execute("SELECT scope, memories FROM scopes")
         counts = dict(rows.fetchall())
         return sum(counts.get(scope, 0) for scope in {*self.scopes}), sum(counts.values())
 
@@ -63,7 +63,7 @@ class View:
         """The sessions that have rules of their own, which are inserted now."""
         within = self.within("scope")
         asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND {_HAS_RULES}"
-        own = self.index.connection.execute(asked, within.parameters).fetchall()
+        own = self.index.execute(asked, within.parameters).fetchall()
         for scope, metadata in own:
             _insert_rules(self.index, scope, self.policy.for_session(json.loads(metadata)))
         return [scope for scope, _ in own]
@@ -82,11 +82,11 @@ def prepare(index: Index, now: datetime, policy: Policy) -> None:
     """Fill the temporary tables with the policy and the time of a question."""
     if index.rules != policy:
         index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
-        index.connection.execute("INSERT INTO temp.clock VALUES (0)")
+        index.execute("INSERT INTO temp.clock VALUES (0)")
         _insert_rules(index, _ALL, policy)
         index.rules = policy
     # The time is no part of a question's text: SQLite compiles the same text only once.
-    index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
+    index.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
 
 
 def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:

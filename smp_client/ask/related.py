@@ -73,7 +73,7 @@ def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
 
 def _ties(view: View, scope: str, memory_id: str, *, topics: bool) -> Iterator[tuple[str, str]]:
     """Yield the id of each memory one step from a memory, with the step."""
-    ask = view.index.connection.execute
+    ask = view.index.execute
     inward = ask(_INWARD, (scope, memory_id)).fetchall()
     for referrer, is_relationship, data, target, relation in inward:
         fields = json.loads(data) if is_relationship else {}

@@ -84,9 +84,7 @@ def ask(view: View, specification: Mapping[str, Any], options: Wanted) -> Answer
         table = "FROM memories m"
     by_name = {**_COLUMNS, **dict.fromkeys(_PRIORITY, columns.priority)}
     chosen = ", ".join(["m.key", *(by_name.get(field, "m.data") for field in fields)])
-    rows = view.index.connection.execute(
-        f"SELECT {chosen} {table} WHERE {condition} ORDER BY {NEWEST}", given
-    )
+    rows = view.index.execute(f"SELECT {chosen} {table} WHERE {condition} ORDER BY {NEWEST}", given)
     found: list[dict[str, Any]] = []  # the values of each field
     for key, *stored in rows:
         memory = {field: _values(field, one) for field, one in zip(fields, stored, strict=True)}

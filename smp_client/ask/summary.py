@@ -32,7 +32,7 @@ class Summary:
 
 def summarise(view: View) -> Summary:
     condition, given = where(view, Wanted())
-    ask = view.index.connection.execute
+    ask = view.index.execute
     times = (
         f"SELECT m.timestamp FROM memories m WHERE {condition} AND m.at IS NOT NULL ORDER BY m.at"
     )

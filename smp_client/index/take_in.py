@@ -115,7 +115,7 @@ def rebuild(memory: Place, index: Index) -> None:
         for scope, file in outdated(memory, index):
             refresh(memory, index, scope, file)
         # In one piece each word of a question is looked up once.
-        index.connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+        index.execute("INSERT INTO words (words) VALUES ('optimize')")
 
 
 def _take_in(index: Index, scope: str, file: str, content: bytes, seen: Sequence[int]) -> int:

@@ -273,7 +273,7 @@ def _question(view: View) -> tuple[list[Item], float]:
         " WHERE f.scope = m.scope AND f.file = m.file AND f.problem IS NOT NULL)"
         " ORDER BY m.file, m.start"
     )
-    rows = view.index.connection.execute(asked, view.scopes)
+    rows = view.index.execute(asked, view.scopes)
     return [_item(*row) for row in rows], view.policy.decayed_below
 
 

@@ -189,7 +189,7 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
 
 
 def _question(view: View, noted: Mapping[str, Access]) -> Seen:
-    ask = view.index.connection.execute
+    ask = view.index.execute
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
     bad = "SELECT file, problem FROM files WHERE scope = ? AND problem IS NOT NULL"
     left = dict(ask(bad, view.scopes))

@@ -84,7 +84,7 @@ def activities(
 
 
 def _activities(view: View, read: Mapping[str, datetime | None]) -> dict[str, datetime]:
-    within, ask = view.within("scope"), view.index.connection.execute
+    within, ask = view.within("scope"), view.index.execute
     found: dict[str, datetime] = {}
 
     def note(scope: str, time: datetime | None) -> None:

@@ -55,7 +55,7 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
 
     def question(view: View) -> list[Candidate]:
         asked = "SELECT id, type, at, standing FROM memories WHERE scope = ? AND at IS NOT NULL"
-        rows = view.index.connection.execute(f"{asked} ORDER BY type, at", (session.id,))
+        rows = view.index.execute(f"{asked} ORDER BY type, at", (session.id,))
         return [Candidate(memory_id, type, EPOCH + timedelta(microseconds=at), standing)
                 for memory_id, type, at, standing in rows]  # fmt: skip
 

@@ -49,7 +49,7 @@ _FIXED = ("id", "turn", "timestamp", "agent_id", "session_id", "version")
 def look(index: Index, redaction: Redaction) -> Iterator[int]:
     """Search new memories and metadata in rounds, and yield how many each round searched."""
     setting = repr((redaction.personal, redaction.patterns, SECRET_KINDS))
-    ask = index.connection.execute
+    ask = index.execute
     if ask("SELECT value FROM meta WHERE name = ?", (_SETTING,)).fetchone() != (setting,):
         forget(index)
         ask("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SETTING, setting))
@@ -66,8 +66,8 @@ def look(index: Index, redaction: Redaction) -> Iterator[int]:
 
 def forget(index: Index) -> None:
     """Forget every leak. Every memory then counts as not searched."""
-    index.connection.execute("UPDATE memories SET secrets = NULL WHERE secrets IS NOT NULL")
-    index.connection.execute("UPDATE sessions SET secrets = NULL WHERE secrets IS NOT NULL")
+    index.execute("UPDATE memories SET secrets = NULL WHERE secrets IS NOT NULL")
+    index.execute("UPDATE sessions SET secrets = NULL WHERE secrets IS NOT NULL")
 
 
 class Redacted(NamedTuple):

@@ -80,7 +80,7 @@ def _bring_up_to_date(session: Session, index: Index) -> bool:
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         # A dropped directory was created with its first memory.
         sql = "SELECT MIN(timestamp) FROM memories WHERE scope = ?"
-        ((first,),) = index.connection.execute(sql, (session.id,))
+        ((first,),) = index.execute(sql, (session.id,))
         make_metadata(session, parse_time(first) if first else None)
     metadata = session.metadata()
     if not metadata or not _changes(session, index, metadata):
@@ -106,7 +106,7 @@ def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dic
         counted["message_count"] = 0  # where no memory of the agent is left
     people, last = {"user", str(participants.get("user_id"))}, ""
     now = render_time(session.scope.options.clock())
-    rows = index.connection.execute(_PARTICIPANTS, (TURN.name, now, session.id))
+    rows = index.execute(_PARTICIPANTS, (TURN.name, now, session.id))
     for actor, messages, active, active_by_now in rows:
         last = max(last, active_by_now or "")
         # Redacted as in the file: else it would differ, and be written, again and again.

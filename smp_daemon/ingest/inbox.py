@@ -137,7 +137,7 @@ class Inbox:
     def unnumbered(self) -> set[str]:
         """Return the scopes whose files may hold a record without an id."""
         asked = "SELECT DISTINCT scope FROM files WHERE bad"
-        return {scope for (scope,) in self._root.index.connection.execute(asked)}
+        return {scope for (scope,) in self._root.index.execute(asked)}
 
     def give_ids(self, scope: str) -> None:
         """Give ids to records that a person has written into the files without an id."""

@@ -235,7 +235,7 @@ def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path, times:
                 running(memory.root, log=tmp_path / "log"),
                 closing(Index.open_to_read(memory.root / INDEX_FILE)) as index,
             ):
-                rows = index.connection.execute("SELECT id FROM memories")
+                rows = index.execute("SELECT id FROM memories")
                 assert written <= {row[0] for row in rows}
     finally:
         for writer in writers:

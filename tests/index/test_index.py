@@ -87,7 +87,7 @@ def test_an_edit_of_the_same_size_is_seen(memory: Memory, session: Session, inde
         for number in range(50):
             os.pwrite(file.fileno(), b"%02d" % number, path.stat().st_size - 3)
             refresh(memory, index, "s1", "findings.yaml")
-            found = index.connection.execute("SELECT text FROM memories").fetchall()
+            found = index.execute("SELECT text FROM memories").fetchall()
             assert found == [(f"x{number:02d}",)]
 
 
@@ -126,7 +126,7 @@ def test_times_are_compared_as_times(memory: Memory, session: Session, index: In
     (memory.root / "active/s1/findings.yaml").write_text(HEAD.decode() + records)
     refresh_all(memory, index)
     sorted_rows = "SELECT id, timestamp FROM memories ORDER BY at IS NULL, at"
-    rows = index.connection.execute(sorted_rows).fetchall()
+    rows = index.execute(sorted_rows).fetchall()
     assert [row[0] for row in rows] == stamps
     assert [rows[1][1], rows[4][1]] == ["2026-01-11T14:30:05.250Z", None]
 
