@@ -206,21 +206,6 @@ def test_an_archived_session_is_compared_and_not_written(
     assert other.session("s1").record_decision("Mine", made_by="me").id == "DEC-003"
 
 
-def test_a_selection_and_a_change_on_the_way(
-    source: Memory, other: Memory, tmp_path: Path
-) -> None:
-    def louder(entry: Entry) -> Entry | None:
-        record = entry.get("record", {})
-        return {**entry, "record": {**record, "decision": "USE OAUTH"}} if record else entry
-
-    def wanted(entry: Entry) -> bool:
-        return entry["type"] == "decision"
-
-    source.exchange.export(tmp_path / "d.jsonl", ["s1"], transform=louder, wanted=wanted)
-    assert other.exchange.import_(tmp_path / "d.jsonl").counts["added"] == 1
-    assert other.session("s1").get("DEC-001").text == "USE OAUTH"
-
-
 @pytest.mark.parametrize(("cut", "said"), [
     (lambda text: text[: len(text) // 2], "not whole"),
     (lambda text: text.replace('"smp_export": 1', '"smp_export": 2', 1), "version 2"),

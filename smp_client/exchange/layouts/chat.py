@@ -5,7 +5,7 @@ A turn begins with a line that says who speaks:
     User: …     **Architect:** …     [2026-01-11 14:30] user: …     ### Assistant
 
 A word before a colon is a speaker only where it is known as one: a usual role, or somebody named
-under `Participants`. Nothing in a block of code is.
+under `Participants`. Nothing in a block of code is, also in one that is never closed.
 
 A memlog, `.memlog.md`, is front matter and a flat list with one entry a line, none with a time:
 
@@ -194,14 +194,16 @@ def parsed(place: str, text: str) -> Log:
             elif log.turns and line.strip():
                 log.turns[-1].lines.append(line.rstrip())
         return log
-    outside = _without_code(lines)
-    known = _names(lines, outside, log.head)
-    for line, is_open in zip(lines[start:], outside[start:], strict=True):
+    listed = [log.head.get("participants", ""), *_PARTICIPANTS.findall(text)[:1]]
+    people = {one.strip().lower() for one in ",".join(listed).split(",")} - {""}
+    known, is_code = (_SPEAKERS | people) - _LABELS, False
+    for line in lines[start:]:
+        is_code ^= line.lstrip().startswith("```")
         found = _HEADING.fullmatch(line.strip()) or _LINE.fullmatch(line.strip())
         name = found["name"].strip() if found else ""
         is_short = len(name.split()) <= 3 and name.lower() not in _LABELS
         is_timed = bool(found and found["time"]) and is_short
-        if found and is_open and (name.lower() in known or is_timed):
+        if found and not is_code and (name.lower() in known or is_timed):
             said = [found["text"]] if found["text"] else []
             log.turns.append(Said(name, said, found["time"] or ""))
         elif log.turns:
@@ -213,23 +215,6 @@ def parsed(place: str, text: str) -> Log:
         elif line.strip(" -*_"):
             log.preamble.append(line)
     return log
-
-
-def _without_code(lines: list[str]) -> list[bool]:
-    """Return for each line whether it is outside of a block of code. An open block is none."""
-    fences = [number for number, line in enumerate(lines) if line.lstrip().startswith("```")]
-    is_open = [True] * len(lines)
-    for first, last in zip(fences[::2], fences[1::2], strict=False):
-        is_open[first : last + 1] = [False] * (last + 1 - first)
-    return is_open
-
-
-def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> frozenset[str]:
-    """Return who is known to speak here, in lower case."""
-    free = [line.strip() for line, is_free in zip(lines, is_open, strict=True) if is_free]
-    listed = [head.get("participants", ""), *_PARTICIPANTS.findall("\n".join(free))[:1]]
-    people = {one.strip().lower() for one in ",".join(listed).split(",")} - {""}
-    return frozenset(_SPEAKERS | people) - _LABELS
 
 
 def _fields(kind: Kind, said: Said) -> dict[str, Any]:
