@@ -57,6 +57,10 @@ def session_id(memory: Memory, name: str, places: Sequence[str] = (ACTIVE,)) -> 
     elif fitting:
         listed = ", ".join(fitting[:_NAMED]) + (", …" if len(fitting) > _NAMED else "")
         said, advice = f"{len(fitting)} {what}s fit {name!r}: {listed}.", "Give more of the id."
+    else:
+        away = [one for place in (ARCHIVED, DELETED) for one in sessions_in(memory, place)]
+        if len(found := _fitting(name, away)) == 1:
+            memory._session(found[0])  # raises, with the way back
     raise SessionNotFound(said, session_id=name, advice=advice)
 
 

@@ -76,3 +76,9 @@ def test_a_whole_id_never_becomes_another_session(memory: Memory, gone: str) -> 
     assert isinstance(error.value, SessionPutAway) == (gone != "purged")
     assert gone in str(error.value)
     assert session_id(memory, "main-", [ACTIVE]) == "main-2"
+
+
+def test_a_part_of_an_archived_id_is_refused_with_the_way_back(memory: Memory) -> None:
+    memory.archive_session(OTHER)
+    with pytest.raises(SessionPutAway, match=f"smp unarchive {OTHER}"):
+        memory.session("abc999")
