@@ -94,8 +94,7 @@ def check_session_id(session_id: str) -> str:
 def check_new_session_id(session_id: str) -> str:
     """Refuse also the name for the newest session. An old tree may have one that is called so."""
     if session_id == LATEST:
-        said = "cannot be given: it means the session that changed last"
-        raise Invalid([f"session id {LATEST!r} {said}"])
+        raise Invalid([f"session id {LATEST!r} means the session that changed last"])
     return check_session_id(session_id)
 
 

@@ -36,10 +36,9 @@ def microseconds(time: datetime) -> int:
 
 
 def render_time(time: datetime) -> str:
-    time = time.astimezone(UTC)
+    time = time.astimezone(UTC).replace(tzinfo=None)
     precision = "microseconds" if time.microsecond % 1000 else "milliseconds"
-    shown = time.replace(tzinfo=None)
-    return shown.isoformat(timespec=precision if time.microsecond else "seconds") + "Z"
+    return time.isoformat(timespec=precision if time.microsecond else "seconds") + "Z"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -217,8 +217,8 @@ def anonymize(
             facts = {"session": session, "count": len(changes), "batch": batch}
             with audit.noted(memory.tree, "anonymize", clock=memory.options.clock, by=by, **facts):
                 kept = apply(scope, Request(changes, draft, doing="anonymising"))
-            crossed = f"{session}: {{}} was changed meanwhile, and stays."
-            outcome.problems += [crossed.format(one) for one in kept]
+            for one in kept:
+                outcome.problems.append(f"{session}: {one} was changed meanwhile, and stays.")
     if now:  # also the originals of earlier runs
         undo = {one.batch for one in deleted(memory, session) if one.place == "undo"}
         for one in sorted(undo):
