@@ -103,8 +103,8 @@ class RecordFiles(Writer):
 
         def question(view: View, _: Wanted) -> Answer:
             # The index is out of date for an unreadable file; reading the file raises the reason.
-            is_bad = kind and view.index.has_problem(self.scope.name, kind.file)
-            return Found() if is_bad else of_id(view, memory_id)
+            state = view.index.file_state(self.scope.name, kind.file) if kind else None
+            return Found() if state and state.problem else of_id(view, memory_id)
 
         found = self._asker().answer(question, {"count_access": count_access})
         return found[0] if found else self._find(memory_id)

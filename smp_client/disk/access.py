@@ -43,15 +43,11 @@ def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
     line = " ".join([render_time(at), *noted]).encode() + b"\n"
     path, flags = scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND
     with suppress(OSError, SMPError), scope.tree.holding():
-        try:
-            descriptor = scope.tree.open(path, flags)
-        except FileNotFoundError:
-            descriptor = scope.tree.open(path, flags | os.O_CREAT)
-        try:
+        if not scope.tree.exists(path):
+            flags |= os.O_CREAT
+        with scope.tree.opened(path, flags) as descriptor:
             write_all(descriptor, line)
             is_large = os.fstat(descriptor).st_size > _FOLD_BYTES
-        finally:
-            os.close(descriptor)
         if is_large:
             log = load(scope)
             readings = list(parse(log).items())

@@ -181,11 +181,6 @@ def is_of(scope: str, file: str) -> bool:
     return scope != GLOBAL and _FOLDERS.get(folder) == ending and layout.is_file_id(stem)
 
 
-def is_indexed(file: str) -> bool:
-    """Return whether a file of this name is indexed in a session, or in `global/`."""
-    return is_of("", file) or is_of(GLOBAL, file)
-
-
 def _list(memory: Place, name: str) -> Iterable[str]:
     """Return the names in a directory, from a cache: every question lists every session."""
     try:

@@ -243,10 +243,6 @@ class Index:
         row = self.execute(asked, (scope, file)).fetchone()
         return FileState._make(row[2:]) if row else None
 
-    def has_problem(self, scope: str, file: str) -> bool:
-        """Return whether the file could not be read when it was last looked at."""
-        return bool((state := self.file_state(scope, file)) and state.problem)
-
     def note_file(self, scope: str, file: str, state: FileState) -> None:
         row = (scope, file, *state)
         self.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)

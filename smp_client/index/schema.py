@@ -83,12 +83,9 @@ class UnusableIndex(Exception):
 
 def connect(path: str, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
     """Return a prepared connection. Raise UnusableIndex where the file itself is at fault."""
+    is_uri, timeout_s = path.startswith("file:"), BUSY_MS / 1000
     connection = sqlite3.connect(
-        path,
-        uri=path.startswith("file:"),
-        isolation_level=None,
-        timeout=BUSY_MS / 1000,
-        check_same_thread=False,
+        path, timeout=timeout_s, isolation_level=None, check_same_thread=False, uri=is_uri
     )
     try:
         connection.execute("PRAGMA trusted_schema = OFF")

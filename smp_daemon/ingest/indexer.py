@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from smp_client import Memory
-from smp_client.disk.place import archived_scope, files_of, is_archived, is_indexed, scopes
+from smp_client.disk.place import archived_scope, files_of, is_archived, is_of, scopes
 from smp_client.index.database import Index, outdated
 from smp_client.index.take_in import refresh
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
@@ -77,7 +77,7 @@ def _files_at(memory: Memory, index: Index, path: str, taken: Taken) -> list[tup
         return found
     if file == "inbox" or file.startswith("inbox/"):
         taken.inboxes.add(scope)
-    elif is_indexed(file):
+    elif is_of(scope, file):
         found.append((scope, file))
     elif file in ("", "agent-states", "artifacts"):
         taken.inboxes |= {scope} - {GLOBAL}
