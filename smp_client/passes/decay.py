@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,12 +24,12 @@ from ..disk.access import Access
 from ..disk.place import STATES
 from ..disk.session_files import METADATA
 from ..index.database import NAMED
-from ..model.errors import SMPError
+from ..model.errors import Conflict, SMPError
 from ..model.outcome import Action, Outcome
 from ..model.priority import Policy, Rule
-from ..model.record import TURN, kind_of_file
+from ..model.record import TURN
 from ..model.times import render_time, time_at, time_of
-from ..text.edits import FEW, Span, Spans, located, spans
+from ..text.edits import Span, Spans
 from ..text.format import format_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, hash_of_bytes, render_flow
@@ -54,6 +55,9 @@ class Known(NamedTuple):
     accesses: int
     last: datetime | None  # when it was last read, else when it was made
     priority: float  # as of now, with the readings of the log
+    start: int = 0
+    end: int = 0
+    data: str = ""  # its fields as JSON
 
 
 @dataclass
@@ -65,7 +69,8 @@ class Seen:
     memories: list[Known]  # by file
     noted: Mapping[str, Access]  # the readings in the log
     records: dict[tuple[str, str], Span] = field(default_factory=dict)  # by file and id
-    parsed: dict[str, tuple[bytes, Spans]] = field(default_factory=dict)  # files parsed whole
+    parsed: dict[str, tuple[bytes, Spans]] = field(default_factory=dict)  # files taken apart
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)  # the size and checksum of each
     metadata: dict[str, Any] = field(default_factory=dict)
     head: bytes = b""  # the metadata as bytes
     problems: list[str] = field(default_factory=list)
@@ -164,22 +169,28 @@ def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime)
 
 
 def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
-    """Ask the index, and read only the files in which something differs or was read."""
+    """Ask the index, and read only the files in which something differs or was read.
+
+    The index knows where each memory stands and its fields, so that no record is parsed.
+    """
     scope, seen = session.scope, session._own_asker().ask(lambda view: _question(view, noted))
     for file, group in groupby(seen.memories, key=lambda one: one.file):
-        ids = [one.id for one in group]
         try:
             content = scope.read(file)
             if file.startswith(f"{STATES}/"):
                 value = load_mapping(content, "agent_state", file)
-                found = [Span(ids[0], value, content, None)]
+                found = [Span(one.id, value, content, None) for one in group]
             elif not is_record_file(file):
                 continue  # an artifact shows none
-            elif len(ids) <= FEW:
-                found = [*located(kind_of_file(file), content, ids).values()]
             else:
-                seen.parsed[file] = content, spans(kind_of_file(file), content)
-                found = seen.parsed[file][1].records
+                size, checksum = seen.files[file]
+                if zlib.crc32(memoryview(content)[:size]) != checksum:
+                    raise Conflict("it is being changed")
+                found = []
+                for one in group:
+                    raw = content[one.start : one.end]
+                    found.append(Span(one.id, json.loads(one.data), raw, None, one.start))
+                seen.parsed[file] = content, Spans(b"", found, 0)
             seen.records |= {(file, span.id): span for span in found}
         except SMPError as error:
             seen.problems.append(f"{file} was left as it is: {error}")
@@ -191,28 +202,30 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
 def _question(view: View, noted: Mapping[str, Access]) -> Seen:
     ask = view.index.execute
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
-    bad = "SELECT file, problem FROM files WHERE scope = ? AND problem IS NOT NULL"
-    left = dict(ask(bad, view.scopes))
+    known = view.index.files(view.scopes[0])
+    left = {file: one.problem for (_, file), one in known.items() if one.problem}
     metadata = json.loads(session[0]) if session else {}
     seen = Seen(view.now, view.policy, [], noted, metadata=metadata)
+    seen.files = {file: (one.size, one.checksum) for (_, file), one in known.items()}
     seen.problems += [f"{file} was left as it is: {why}" for file, why in left.items()]
     policy, (joined, columns) = view.policy.for_session(metadata), source(view)
     asked = (
         "SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at), m.at,"
-        f" {columns.priority}, json_extract(m.data, '$.decay.priority'), m.standing, m.base"
+        f" {columns.priority}, json_extract(m.data, '$.decay.priority'), m.standing, m.base,"
+        " m.start, m.end, m.data"
         f" {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
     )
-    for file, name, hash, accesses, at, made, priority, shown, *rule in ask(asked, view.scopes):
+    for file, name, hash, accesses, at, made, priority, shown, *rest in ask(asked, view.scopes):
         last, reading = time_at(at), noted.get(name)
         if reading is not None:
             age = view.now - (time_at(made) or view.now)
             idle = view.now - max(reading.last, last or reading.last)
-            priority = policy.priority(rule[0], base=rule[1], age_days=age / _DAY,
+            priority = policy.priority(rest[0], base=rest[1], age_days=age / _DAY,
                                        idle_days=idle / _DAY,
                                        accesses=accesses + reading.times)  # fmt: skip
         # A turn that nobody has read shows nothing, so that a conversation reads well.
         is_hidden = shown is None or (file == TURN.file and not accesses)
         differs = not is_hidden and shown != round(priority, _DIGITS)
         if file not in left and (differs or reading is not None):
-            seen.memories.append(Known(file, name, hash, accesses, last, priority))
+            seen.memories.append(Known(file, name, hash, accesses, last, priority, *rest[2:]))
     return seen
