@@ -263,7 +263,7 @@ class Maintenance:
 
     def _purge(self, run: Run) -> Iterator[None]:
         """Delete memories past their retention, then purge deleted memories past their deadline."""
-        memory, index = run.root.memory, run.root.index
+        memory = run.root.memory
         if memory.options.retention.by_type_days:
             yield from run.each(_sessions(memory), lambda name: retain(memory._session(name)))
         problems: list[str] = []
@@ -275,10 +275,10 @@ class Maintenance:
                 due.setdefault(decision.session, []).append(decision)
 
         def carry_out(name: str) -> Outcome:
-            return purge.carry_out(memory, due.get(name, []), by="daemon", index=index)
+            return purge.carry_out(memory, due.get(name, []), by="daemon")
 
         yield from run.each(due, carry_out)
-        # Without a decision: the temporaries and scrubs that an earlier purge has left.
+        # Without a decision: the temporaries that an earlier purge has left.
         run.add("", carry_out(""))
 
     def weigh(self, root: Root, session: str) -> None:

@@ -90,16 +90,13 @@ def asked_for(memory: Memory) -> list[str]:
     return [name for name in memory.tree.list(_OWN) if name.startswith(f"{SCRUB}+")]
 
 
-def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
-    """Serve the requests, with the index as the leader, else by asking it. Return problems."""
+def scrub_index(memory: Memory) -> list[str]:
+    """Have the requests served, and return problems. The leader serves them in its own time."""
     asked = asked_for(memory)
-    if not asked or (memory.options.is_leading and index is None):
-        return []  # the leader sees the request soon, and cannot wait for itself
+    if not asked or memory.options.is_leading:
+        return []
     try:
-        if index is None:
-            bring_up_to_date(memory, "scrub")
-        else:
-            scrub(memory, index, memory.options.lock_timeout_s)
+        bring_up_to_date(memory, "scrub")
     except NotInTime as error:
         return [f"{_PENDING.format('somebody is reading it')} ({error})"]
     except (SMPError, sqlite3.Error, OSError) as error:

@@ -45,7 +45,6 @@ from .tidy import fold_retired, remove_abandoned
 if TYPE_CHECKING:
     from ..disk.scope import Scope
     from ..disk.tree import Tree
-    from ..index.database import Index
     from ..memory import Memory
 
 LEDGER = ".smp/overdue.json"
@@ -294,13 +293,12 @@ def _await_closed(memory: Memory, name: str) -> list[str]:
 
 
 def carry_out(
-    memory: Memory, going: Sequence[Doomed], *, by: str, index: Index | None = None,
-    dry_run: bool = False,
-) -> Outcome:  # fmt: skip
-    """Destroy one after the other; one that fails stops no other. Then clean the index.
+    memory: Memory, going: Sequence[Doomed], *, by: str, dry_run: bool = False
+) -> Outcome:
+    """Destroy one after the other; one that fails stops no other. Then have the index cleaned.
 
-    The leader of the root gives its index, and waits for nobody. For anybody else, places are noted
-    where others wrote the same words.
+    The leader of the root waits for nobody. For anybody else, places are noted where others wrote
+    the same words.
     """
     if dry_run:
         return Outcome([one.action for one in going])
@@ -323,10 +321,12 @@ def carry_out(
         remove_abandoned(memory)
     except OSError as error:
         outcome.problems.append(f"temporaries could not be removed: {error}")
-    for name in {one.session for one in outcome.actions} if index is None else ():
+    if memory.options.is_leading:
+        return outcome
+    for name in {one.session for one in outcome.actions}:
         outcome.problems += _await_closed(memory, name)
-    outcome.problems += scrub_index(memory, index)
-    if index is None and words:
+    outcome.problems += scrub_index(memory)
+    if words:
         some = [*words][:: len(words) // _NEEDLES + 1]  # of very many lines
         outcome.notes += notes_about(memory, some, "The same words still stand in")
     return outcome

@@ -14,7 +14,7 @@ from daemons import elsewhere, running, wait_until
 from smp_client import Memory, Session
 from smp_client.disk.locks import lock
 from smp_client.index.database import Entry, Index
-from smp_client.index.sync import ask_for_scrub, asked_for, bring_up_to_date, scrub, scrub_index
+from smp_client.index.sync import ask_for_scrub, asked_for, bring_up_to_date, scrub
 from smp_client.model.layout import INDEX_FILE, LEAD, LEAD_SCOPE
 from smp_client.passes.tidy import tidy
 
@@ -62,7 +62,8 @@ def test_pages_keep_nothing_of_entries_that_have_moved(memory: Memory, session: 
             kept = [one for is_secret, one in entries if not is_secret]
             index.replace("s1", f"artifacts/{file}.md", kept)
     ask_for_scrub(memory)
-    assert scrub_index(memory, index) == []
+    scrub(memory, index, 1.0)
+    assert asked_for(memory) == []
     assert places(memory) == []
     index.close()
 
