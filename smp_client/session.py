@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from .memory import Memory
     from .model.outcome import Outcome
     from .passes.check import Complaint
-    from .privacy.anonymise import Anonymized
 
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
 
@@ -155,10 +154,6 @@ class RecordFiles(Writer):
     def restore_batch(self, batch: str, *, by: str = "user") -> Outcome:
         """Restore all memories that were deleted, or anonymised, as one batch."""
         return self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
-
-    def anonymize(self, id: str | Sequence[str] | None = None, **how: Any) -> Anonymized:
-        """Replace texts that identify somebody; `how` is as for `memory.privacy.anonymize`."""
-        return self.memory.privacy.anonymize(self.scope.name, id, **how)
 
     def kind_of_record(self, memory_id: str) -> Kind:
         """Return the kind of a memory. An unknown prefix has all files searched."""

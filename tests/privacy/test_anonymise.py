@@ -91,7 +91,7 @@ def head(memory: Memory) -> str:
 def test_a_session_before_and_after(filled: Session, memory: Memory) -> None:
     """The metadata say who is who, so they have the first placeholders."""
     kept = structure(memory)
-    report = filled.anonymize(names=["Zoë O'Neill"])
+    report = filled.memory.privacy.anonymize(filled.id, names=["Zoë O'Neill"])
     assert (report.problems, report.notes) == ([], [])
     assert [turn.text for turn in filled.turns()] == [
         "I am User-1 (Email-1); see /path/1.", "Thanks, User-1. User-2's annotation stays.",
@@ -156,25 +156,25 @@ def test_a_dry_run_shows_the_replacements_and_changes_nothing(
     filled: Session, memory: Memory
 ) -> None:
     before = values(memory)
-    report = filled.anonymize(names=NAMES, dry_run=True)
+    report = filled.memory.privacy.anonymize(filled.id, names=NAMES, dry_run=True)
     assert {one.placeholder: one.what for one in report.replacements} == {
         "User-1": "Anna Berg", "Project-A": "Apollo", "User-2": "Zoë O'Neill",
         "Email-1": "anna.berg@example.org",
         "/path/1": "/Users/anna/apollo/README.md"}  # fmt: skip
     assert (values(memory), report.batch, memory.privacy.deleted("s1")) == (before, "", [])
-    done = filled.anonymize(names=NAMES)
+    done = filled.memory.privacy.anonymize(filled.id, names=NAMES)
     counts = [[(one.placeholder, one.count) for one in of.replacements] for of in (report, done)]
     assert counts[0] == counts[1]
-    before, again = values(memory), filled.anonymize(names=NAMES)
+    before, again = values(memory), filled.memory.privacy.anonymize(filled.id, names=NAMES)
     assert (again.ids, again.replacements, again.batch) == ([], [], "")
     assert values(memory) == before
 
 
 def test_evicted_memories_come_back_with_placeholders(compacted: Session) -> None:
     out = [one.id for one in compacted.evicted()]
-    compacted.anonymize(names=NAMES)
+    compacted.memory.privacy.anonymize(compacted.id, names=NAMES)
     assert [one.id for one in compacted.evicted()] == out
-    assert compacted.anonymize(names=NAMES).ids == []
+    assert compacted.memory.privacy.anonymize(compacted.id, names=NAMES).ids == []
     compacted.bring_back()
     turn = next(one for one in out if one.startswith("turn-"))
     assert compacted.get(turn).text.startswith("User-1 decided to do number ")
@@ -184,9 +184,9 @@ def test_only_some_memories(filled: Session, memory: Memory) -> None:
     """An agent's state goes with what it was before. An unknown id changes nothing."""
     before = values(memory)
     with pytest.raises(MemoryNotFound):
-        filled.anonymize(["DEC-001", "DEC-009"])
+        filled.memory.privacy.anonymize(filled.id, ["DEC-001", "DEC-009"])
     assert values(memory) == before
-    report = filled.anonymize(["DEC-001", "vera"], names=NAMES)
+    report = filled.memory.privacy.anonymize(filled.id, ["DEC-001", "vera"], names=NAMES)
     assert sorted(report.ids) == ["DEC-001", "STATE-001", "vera"]
     assert filled.get("DEC-001").text == "Project-A uses OAuth"
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
@@ -196,10 +196,10 @@ def test_only_some_memories(filled: Session, memory: Memory) -> None:
 
 def test_what_is_kept_by_choice_and_without_placeholders(filled: Session) -> None:
     """A name inside of what is kept is replaced all the same. A tag stays a tag."""
-    batch = filled.anonymize(config=Anonymization(file_paths=False, project_names=False)).batch
+    batch = filled.memory.privacy.anonymize(filled.id, config=Anonymization(file_paths=False, project_names=False)).batch
     assert filled.get("turn-1").text == "I am User-1 (Email-1); see /Users/anna/apollo/README.md."
     filled.restore_batch(batch)
-    filled.anonymize(names=NAMES, config=Anonymization(replace_with_placeholders=False))
+    filled.memory.privacy.anonymize(filled.id, names=NAMES, config=Anonymization(replace_with_placeholders=False))
     assert filled.get("turn-1").text == "I am [removed] ([removed]); see [removed]."
     assert filled.get("DEC-001").tags == ["security", "removed"]
 
@@ -208,7 +208,7 @@ def test_the_profile_says_who_the_user_is(filled: Session, memory: Memory) -> No
     memory.everywhere.save_profile(name="Joan Quill", email="joan@example.org")
     memory.everywhere.record_preference("Joan wants tea", confidence="explicit")
     filled.add_turn("vera", "Quill asked for tea.")
-    filled.anonymize(names=NAMES)
+    filled.memory.privacy.anonymize(filled.id, names=NAMES)
     assert filled.turns()[-1].text == "User-3 asked for tea."
     assert memory.privacy.anonymize("global").problems == []
     assert holders(memory, ("Joan", "Quill")) == {"deleted"}
@@ -216,8 +216,8 @@ def test_the_profile_says_who_the_user_is(filled: Session, memory: Memory) -> No
 
 def test_a_person_among_the_agents_must_be_named(filled: Session) -> None:
     """An agent keeps the name, and the report says so."""
-    assert filled.anonymize(dry_run=True).agents == ["vera"]
-    assert filled.anonymize(names=["vera"]).agents == []
+    assert filled.memory.privacy.anonymize(filled.id, dry_run=True).agents == ["vera"]
+    assert filled.memory.privacy.anonymize(filled.id, names=["vera"]).agents == []
     metadata: dict[str, Any] = filled.metadata()
     agent = metadata["participants"]["agents"][0]["agent_id"]
     assert filled.get("turn-2").data["speaker"] == agent != "vera"
@@ -232,12 +232,12 @@ def test_what_cannot_be_changed_is_reported(filled: Session, memory: Memory) -> 
         file.write("  - finding: Anna Berg wrote this by hand\n")
     (active / "inbox/drop.yaml").write_text("type: decision\ndecision: Anna Berg decides\n")
     filled.record_learning("a count", learned_by="vera", counts={"Anna Berg": 3})
-    report = filled.anonymize(names=NAMES)
+    report = filled.memory.privacy.anonymize(filled.id, names=NAMES)
     (note,) = report.notes
     for place in ("decisions.yaml", "findings.yaml", "inbox/drop.yaml", "learnings.yaml"):
         assert f"active/s1/{place}" in note
     memory.create_session(id="s2").add_turn("user", "Nobody but Anna Berg knows.")
-    (note,) = filled.anonymize(names=NAMES, now=True).notes
+    (note,) = filled.memory.privacy.anonymize(filled.id, names=NAMES, now=True).notes
     assert "active/s2/conversation.md" in note
 
 
@@ -279,4 +279,4 @@ def test_a_profile_that_cannot_be_read_is_named(memory: Memory) -> None:
     (memory.root / "global/user-profile.yaml").write_text("user_profile: [\n")
     session = memory.create_session(id="unread")
     session.add_turn("architect", "Hello")
-    assert "profile cannot be read" in " ".join(session.anonymize().problems)
+    assert "profile cannot be read" in " ".join(session.memory.privacy.anonymize(session.id).problems)

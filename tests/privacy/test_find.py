@@ -59,7 +59,7 @@ def filled(memory: Memory) -> list[Place]:
     memory.archive_session("old")
     memory.delete_session("gone", reason="privacy")
     session.add_turn("user", f"one\n\n{SAID}\nthree")
-    session.anonymize(names=[NEEDLE])  # so that the original is in a bundle of undo
+    session.memory.privacy.anonymize(session.id, names=[NEEDLE])  # so that the original is in a bundle of undo
     rejected = [{"option": SAID, "rejected_because": "y"}]
     session.record_decision("x", made_by="vera", alternatives_considered=rejected)
     session.delete(session.record_decision(SAID, made_by="dora").id, reason="privacy")
