@@ -220,12 +220,13 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
     call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
 
 
-@command("[SESSION]")
+@command("[SESSION]", "--repair  Is smp doctor --fix now.")
 def check(call: Call) -> None:
     """Read every file and name mistakes; exits 1 where there is one. SESSION is only that one."""
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import sentence
 
+    call.check((call.repair, "To repair what can be repaired, run smp doctor --fix."))
     memory = call.memory()
     complaints = memory.session(call.session).validate() if call.session else check_all(memory)
     if call.json:

@@ -160,6 +160,7 @@ def test_repair_mends_files_and_names_the_rest(root: Path) -> None:
     found = {one["scope"] for one in run_json(root, "check", code=1)}
     assert {"new-1", "archived/packed-1"} <= found
     assert {one["scope"] for one in run_json(root, "check new", code=1)} == {"new-1"}
+    assert "run smp doctor --fix" in smp("check", "--repair", "--root", root).stderr
     done = run_json(root, "doctor --fix", code=1)
     for step in ("reindex: ", "new-1 set aside: ", "old make metadata: "):
         assert any(one.startswith(step) for one in done["done"])
