@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..disk.place import ARCHIVE, archived_scope, directory_of, is_archived, session_of
 from ..index import meaning
@@ -32,15 +32,8 @@ _LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and 
 _NAMED_CAP = 8  # ids in one question
 _LIKENESS_WORDS = 24
 _WORD = re.compile(r"[^\W_]+")
+_Matches = dict[int, tuple[float, dict[str, float] | None]]  # by key: the score and its parts
 _READ = "m.key, m.id, m.type, m.scope, m.file, m.data, m.text, m.key IN (SELECT memory FROM past)"
-
-
-class Match(NamedTuple):
-    """A memory that matches a text, before it is read."""
-
-    key: int
-    score: float
-    explanation: dict[str, float] | None
 
 
 def find(view: View, want: Wanted, text: str = "") -> Answer:
@@ -54,19 +47,19 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
         return Answer(list(records(view, want).values()))
     # From the beginning, so that every page is one of the same whole.
     whole = want._replace(offset=0, limit=want.end)
-    found: list[Match] = []
+    found: _Matches = {}
     if names := IDENTIFIER.findall(text)[:_NAMED_CAP]:  # the memories with these ids come first
         forms = [form for name in names for form in (name, name.upper(), name.lower())]
         by_id = records(view, whole.also(one_of("m.id", forms)))
-        found = [Match(key, 1.0, one.explanation) for key, one in by_id.items()]
-    named = {item.key for item in found}
+        found = {key: (1.0, one.explanation) for key, one in by_id.items()}
     is_plain = question.test is None
     terms = known(view, question.terms, text if is_plain else "")
     around = is_plain and len(question.terms) > _LOOKED_UP
     if is_plain and len(text.split()) > _LOOKED_UP and meaning.is_installed():
         terms = terms._replace(near=meaning.near(view.index, view.scopes, text, _CANDIDATES))
-    found += [item for item in _matching(view, whole, terms, around) if item.key not in named]
-    answer = _read(view, found[want.offset : want.end])
+    for key, match in _matching(view, whole, terms, around).items():
+        found.setdefault(key, match)
+    answer = _read(view, dict([*found.items()][want.offset : want.end]))
     answer.note = terms.note
     answer.by = "words and meaning" if terms.near else "words"
     return answer
@@ -138,12 +131,12 @@ def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
     return find(view, want._replace(limit=None, offset=0, order=None).also(named))
 
 
-def _read(view: View, found: Sequence[Match]) -> Answer:
+def _read(view: View, found: _Matches) -> Answer:
     """Return the records of these matches, in their order."""
-    by_key = records(view, of_keys([item.key for item in found]))
-    for key, score, explanation in found:
-        by_key[key].score, by_key[key].explanation = score, explanation
-    return Answer([by_key[item.key] for item in found])
+    by_key = records(view, of_keys([*found]))
+    for key, match in found.items():
+        by_key[key].score, by_key[key].explanation = match
+    return Answer([by_key[key] for key in found])
 
 
 def records(view: View, want: Wanted) -> dict[int, Record]:
@@ -218,14 +211,14 @@ def of_keys(keys: Sequence[int]) -> Wanted:
     return Wanted((these,), order="m.key", has_keys=True)
 
 
-def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Match]:
+def _matching(view: View, want: Wanted, terms: Words, around: bool) -> _Matches:
     """Return the memories that match, in their order: the text leads.
 
     Priority, importance and use can change the order of the best by text alone, which are the same
     for every page; the rest follows by its text.
     """
     if not terms.match and not terms.near:
-        return []
+        return {}
     joined, columns = source(view, by_key=True)
     test, tables = Sql("1"), ""
     is_part = len(view.scopes) > 1 and not view.has_all
@@ -257,11 +250,11 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Matc
     if not want.order:
         late = {key: number for number, key in enumerate(keys[_CANDIDATES:], 1)}
         scored.sort(key=lambda item: (late.get(item[1][0], 0), -item[0]))
-    answers: list[Match] = []
+    answers: _Matches = {}
     for score, (key, *parts) in scored[want.offset : want.end]:
         shares = min(score, 1.0), min(matches[key], 1.0)
         explanation = _explained(*shares, *parts) if want.explain else None
-        answers.append(Match(key, round(shares[0], 4), explanation))
+        answers[key] = round(shares[0], 4), explanation
     return answers
 
 
@@ -271,9 +264,8 @@ def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     is_latest = len(view.scopes) > 1 and want.limit is not None
     is_latest = is_latest and (want.order or "").startswith("m.at DESC")
     aside = want.tags or want.has_keys or is_latest
-    scope = view.within("+m.scope" if aside else "m.scope")
-    if aside and len(view.scopes) > 1 and view.has_all:
-        scope = Sql("1")
+    is_any = aside and len(view.scopes) > 1 and view.has_all
+    scope = Sql("1") if is_any else view.within("+m.scope" if aside else "m.scope")
     conditions = [scope, *want.conditions]
     for some in want.tags:
         named = _tagged(view, some)

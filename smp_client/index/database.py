@@ -138,8 +138,9 @@ class Index:
 
         def prepare(connection: sqlite3.Connection) -> None:
             check(connection)
-            # Pages that are never committed must not get into the file; others are asked for again.
-            connection.executescript("PRAGMA cache_spill = OFF; PRAGMA cache_size = -32000;")
+            # Neither pages that are never committed nor memories that are sorted get into a file.
+            connection.executescript("PRAGMA cache_spill = OFF; PRAGMA temp_store = MEMORY;")
+            connection.execute("PRAGMA cache_size = -32000")
 
         try:
             name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
