@@ -12,23 +12,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from ..ask.argument import require_text, shown
 from ..ask.asker import Asker
 from ..ask.engine import find, of_keys, similar, where
-from ..ask.options import NEWEST, Answer, QueryOptions, Wanted, one_of
+from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..ask.text import Said, likeness, said
-from ..disk import access
 from ..disk.place import archived_scope, session_of
 from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
 from ..model.record import TURN, Record, severity_rank
-from ..model.times import time_of
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack, plain_name
 from .relevant import EVERY, KINDS, bearing, relevant
 
@@ -40,7 +37,6 @@ _TURNS = 20
 _STATES = 2  # agents whose state is shown where no agent is named
 _MATCHES = 0.3  # from this score on a memory matches the task: less may be a chance word
 _ALIKE = 0.85  # of 1: from here on two memories of one kind say the same
-_COUNTED = timedelta(days=1)  # how often being shown counts as being read
 _STATE_ITSELF = ("id", "agent_id", "session_id", "last_updated", "decay", "timestamp", "redacted")
 _NEXT = ("next_steps", "next_step", "next", "todo", "pending", "plan")
 _NOTHING_SAID: tuple[Any, ...] = (None, "", [], {})
@@ -99,23 +95,14 @@ def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
     found: list[Context] = []
 
     def question(view: View, want: Wanted) -> Answer:
-        chosen = _Choice(view, want, request, rights)
-        context, read = _written(chosen, request)
-        found.append(context)
-        # Readings that decay has not yet added to the records stand in the log.
-        log = access.load(asker.scope(str(request.session))) if read else b""
-        known = access.ids_since(log, view.now - _COUNTED)
-        return Answer([one for one in read if one.id not in known])
+        found.append(_written(_Choice(view, want, request, rights), request))
+        return Answer()
 
-    options: QueryOptions = {"count_access": True}
-    if request.project is not None:
-        options["project"] = request.project
-    asker.answer(question, options)
+    asker.answer(question, {"project": request.project} if request.project is not None else {})
     return found[-1]
 
 
-def _written(chosen: _Choice, request: Request) -> tuple[Context, Answer]:
-    """Return the page, and the memories on it that count as read."""
+def _written(chosen: _Choice, request: Request) -> Context:
     # A short name: the sentence behind it must stand on every page.
     of = f" of {fenced(plain_name(request.project))}" if request.project else ""
     named = {"Agent": request.agent, "Topic": request.topic, "Task": request.task}
@@ -131,7 +118,7 @@ def _written(chosen: _Choice, request: Request) -> tuple[Context, Answer]:
     context = Context(page.text)
     context.included = tuple(map(chosen.name, shown_records))
     context.left_out = tuple(map(chosen.name, others))
-    return context, Answer([record for record in shown_records if chosen.counts_as_read(record)])
+    return context
 
 
 class _Choice:
@@ -203,13 +190,6 @@ class _Choice:
             return record.id
         ending = record.session.rpartition("-")[2]
         return f"{ending if self._endings[ending] == 1 else record.session}/{record.id}"
-
-    def counts_as_read(self, record: Record) -> bool:
-        """Return whether it is of this session, so that others can age, and unread for a day."""
-        decay = record.data.get("decay")
-        last = time_of(decay.get("last_accessed")) if isinstance(decay, dict) else None
-        is_due = last is None or self._view.now - last >= _COUNTED
-        return is_due and record.session == self._request.session and record.type != TURN.type
 
     def _states(self) -> list[Item]:
         """Return the agent's last state, next steps first; without an agent, the latest two."""

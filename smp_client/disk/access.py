@@ -95,10 +95,3 @@ def parse(content: bytes) -> dict[str, Access]:
                 before, last = found.pop(part[1], (0, at))
                 found[part[1]] = Access(before + int(part[2] or 1), max(last, at))
     return found
-
-
-def ids_since(content: bytes, start: datetime) -> set[str]:
-    """Return the ids of the memories that were read since then, by times as they are written."""
-    lines, begins = content.decode("utf-8", "replace").splitlines(), render_time(start)
-    recent = (line.split(" ")[1:] for line in lines if line > begins)
-    return {item.partition("*")[0] for items in recent for item in items}

@@ -154,22 +154,14 @@ def test_what_is_said_several_times_is_one_line(memory: Memory, second: Session)
     assert {"DEC-001", "DEC-002"}.isdisjoint(shown(text))
 
 
-def test_a_context_counts_as_reading_its_own_session_once_a_day(memory: Memory) -> None:
-    """Memories of other sessions do not count, so that a session that nobody works in can age."""
-    now = AT
-    live = Memory(memory.root, clock=lambda: now)
-    old = live.create_session(id="old")
-    old.record_decision("From before", made_by="a")
-    session = live.create_session(id="new")
+def test_a_context_is_no_reading(memory: Memory) -> None:
+    """Being shown at every start would keep a memory for ever; who needs it looks it up."""
+    session = Memory(memory.root).create_session(id="new")
     session.record_decision("Mine", made_by="a")
-    session.context()
-    assert not (memory.root / "active/new/access.log").exists(), "it was written within the day"
-    now += timedelta(days=2)
-    for _ in range(3):
-        session.context()
-        live.context()
-    assert (memory.root / "active/new/access.log").read_text().count("DEC-001") == 1
-    assert not (memory.root / "active/old/access.log").exists()
+    assert shown(session.context()) == ["DEC-001"]
+    assert not (memory.root / "active/new/access.log").exists()
+    session.get("DEC-001")
+    assert (memory.root / "active/new/access.log").exists()
 
 
 HOSTILE = """Fine.
