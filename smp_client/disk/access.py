@@ -1,8 +1,8 @@
 """Readings are noted in `access.log`. They count once the decay pass has added them to the records.
 
-One line for each reading, a time and the ids, each with `*n` where it stands for n readings:
+One line for each reading, a time and the ids:
 
-    2026-01-11T14:30:00Z DEC-001 FIND-002*3
+    2026-01-11T14:30:00Z DEC-001 FIND-002
 
 A line is appended without a lock and without a sync. Counts are approximate: the log may be
 removed, and a crash may lose a reading or count it twice.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -23,10 +23,8 @@ from ..model.times import parse_time, render_time
 from .scope import Scope
 from .tree import write_all
 
-_FOLD_BYTES = 256 * 1024  # a larger log gets one line for each memory
-_KEPT = 4096  # memories, those read last; their lines usually take half of that
+_CAP_BYTES = 256 * 1024  # a larger log gets no more lines until the decay pass has counted it
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_ITEM = re.compile(rf"({_ID.pattern})(?:\*([1-9]\d{{0,8}}))?")
 
 
 class Access(NamedTuple):
@@ -46,12 +44,8 @@ def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
         if not scope.tree.exists(path):
             flags |= os.O_CREAT
         with scope.tree.opened(path, flags) as descriptor:
-            write_all(descriptor, line)
-            is_large = os.fstat(descriptor).st_size > _FOLD_BYTES
-        if is_large:
-            log = load(scope)
-            readings = list(parse(log).items())
-            cut(scope, log, dict(readings[-_KEPT:]))
+            if os.fstat(descriptor).st_size < _CAP_BYTES:
+                write_all(descriptor, line)
 
 
 def load(scope: Scope) -> bytes:
@@ -63,8 +57,8 @@ def load(scope: Scope) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
-def cut(scope: Scope, log: bytes, kept: Mapping[str, Access]) -> None:
-    """Put some readings in the place of the bytes with which the log begins, unless it is another.
+def cut(scope: Scope, log: bytes) -> None:
+    """Cut these bytes off the beginning of the log, unless it is another one.
 
     A line that is appended in this very moment may be lost.
     """
@@ -72,8 +66,7 @@ def cut(scope: Scope, log: bytes, kept: Mapping[str, Access]) -> None:
     with suppress(FileNotFoundError):
         content = scope.tree.read(path)
         if content.startswith(log):
-            lines = (f"{render_time(at)} {name}*{times}\n" for name, (times, at) in kept.items())
-            scope.tree.replace(path, "".join(lines).encode() + content[len(log) :], durable=False)
+            scope.tree.replace(path, content[len(log) :], durable=False)
 
 
 def last_reading(scope: Scope) -> datetime | None:
@@ -82,16 +75,15 @@ def last_reading(scope: Scope) -> datetime | None:
 
 
 def parse(content: bytes) -> dict[str, Access]:
-    """Return the readings of each memory, the latest at the end. Skip lines that make no sense."""
+    """Return the readings of each memory. Skip lines that make no sense."""
     found: dict[str, Access] = {}
-    for line in content[-4 * _FOLD_BYTES :].decode("utf-8", "replace").splitlines():
+    for line in content[-4 * _CAP_BYTES :].decode("utf-8", "replace").splitlines():
         stamp, *items = line.split(" ")
         try:
             at = parse_time(stamp)
         except (ValueError, OverflowError):
             continue
-        for item in items:
-            if part := _ITEM.fullmatch(item):
-                before, last = found.pop(part[1], (0, at))
-                found[part[1]] = Access(before + int(part[2] or 1), max(last, at))
+        for memory_id in filter(_ID.fullmatch, items):
+            times, last = found.get(memory_id, (0, at))
+            found[memory_id] = Access(times + 1, max(last, at))
     return found

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
 from ..disk.place import Place, directory_of, files_of, is_archived, scopes
-from ..disk.quarantine import INBOX, REJECTED, quarantined, rejected, waiting, why_rejected
+from ..disk.quarantine import REJECTED, quarantined, rejected, why_rejected
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import is_left_alone
 from ..index.status import SILENT_AFTER_S
@@ -120,11 +120,6 @@ def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
             problem = f"a drop that was rejected: {why_rejected(tree, directory, name).rstrip('.')}"
             advice = "Mend it and move it back into inbox/, or remove it and the note beside it."
             yield Complaint(scope, f"{REJECTED}/{name}", None, problem, advice)
-        for name in waiting(tree, directory):
-            if _has_waited(tree, f"{directory}/{INBOX}/{name}"):
-                advice = "smp status says why it waits."
-                problem = "a drop that was not taken in yet"
-                yield Complaint(scope, f"{INBOX}/{name}", None, problem, advice)
     for name in tree.list(JOURNAL):
         scope, path = name.partition("+")[0], f"{JOURNAL}/{name}"
         if only in (None, scope) and _has_waited(tree, path):

@@ -94,11 +94,8 @@ def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
             request = Request(changes, parsed=seen.parsed, doing="decaying")
             kept = apply(scope, request)
             outcome.notes += [f"{name} was changed meanwhile, and stays as it is" for name in kept]
-            # Readings of a memory that shows none, such as an artifact, stay in the log.
-            shown, known = {one.id for one in changes}, {one.id for one in seen.memories}
-            left = {name: one for name, one in seen.noted.items() if name in known - shown}
-            if seen.noted and left != seen.noted:
-                access.cut(scope, log, left)
+            if log:
+                access.cut(scope, log)
         return outcome
 
     return replanned(attempt)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,7 +189,7 @@ def test_status_and_check_name_what_was_rejected(session: Session, daemon: Daemo
     assert smp("check", "--root", root).returncode == 0
 
 
-def test_a_drop_that_has_to_wait_is_in_status_and_check_while_a_daemon_runs(
+def test_a_drop_that_has_to_wait_is_in_status_while_a_daemon_runs(
     session: Session, daemon: Daemon
 ) -> None:
     root = session.memory.root
@@ -198,11 +197,8 @@ def test_a_drop_that_has_to_wait_is_in_status_and_check_while_a_daemon_runs(
     path.unlink()
     path.symlink_to("/dev/null")
     drop(session, "a.yaml", "type: decision\ndecision: One\nby: a\n")
-    os.utime(inbox_of(session) / "a.yaml", (0, 0))
     waits = "Drops wait in the inbox of s1"
     wait_until(lambda: waits in " ".join(status(root)["problems"]), "status says it")
-    said = "s1/inbox/a.yaml: a drop that was not taken in yet. smp status says why it waits."
-    assert said in smp("check", "--root", root).stdout
     path.unlink()
     wait_until_taken(session)
     wait_until(lambda: status(root)["health"] == "ok", "all is well again")

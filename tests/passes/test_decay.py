@@ -168,7 +168,7 @@ def test_only_decay_lines_change(session: Session, clock: Clock) -> None:
 
 
 def test_readings_are_counted(session: Session, clock: Clock) -> None:
-    """They are then no longer in the log, except those of an artifact, which shows none."""
+    """They are then no longer in the log, nor are those of an artifact, which shows none."""
     read(session, "DEC-001", "DEC-002", "veritas", "report", "DEC-404")
     clock.forward(days=1)
     read(session, "DEC-002", "turn-1")
@@ -180,7 +180,7 @@ def test_readings_are_counted(session: Session, clock: Clock) -> None:
     }  # fmt: skip  # 0.95·e^-(0.03·2 + 0.01·2) + 0.02
     assert shown(session, "DEC-002")["last_accessed"] == "2026-01-02T12:00:00Z"
     assert counts(session, "DEC-002", "DEC-003", "veritas", "turn-1") == [2, 0, 1, 1]
-    assert noted(session) == {"report": 1}
+    assert noted(session) == {}
     assert session.problems() == []
     assert session.decay().actions == []
 
