@@ -156,7 +156,7 @@ def _count(question: Question, asked: Session | Memory, rows: list[int]) -> str:
     """How many rows an answer is made of, and how many it was chosen from."""
     if "limit" not in question.options:
         return f"{len(rows)} rows"
-    unlimited = replace(question, options={**question.options, "limit": None, "count_access": False})
+    unlimited = replace(question, options={**question.options, "limit": None})
     return f"{len(rows)} rows of {len(_keys(asked, unlimited.of(asked)())):,}"
 
 

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from .agents.context import Context
     from .agents.party import Party
     from .ask.asker import Asker
-    from .ask.options import Answer, Wanted
     from .ask.priorities import View
     from .change.holdings import Holding
     from .memory import Memory
@@ -96,17 +95,18 @@ class RecordFiles(Writer):
     def get(self, memory_id: str, *, count_access: bool = True) -> Record:
         """Return the memory of this id. Raise MemoryNotFound where there is none."""
         from .ask.engine import of_id
-        from .ask.options import Answer as Found
 
         kind = kind_of(check_memory_id(memory_id), self.kinds)
 
-        def question(view: View, _: Wanted) -> Answer:
+        def question(view: View) -> Sequence[Record]:
             # The index is out of date for an unreadable file; reading the file raises the reason.
             state = view.index.file_state(self.scope.name, kind.file) if kind else None
-            return Found() if state and state.problem else of_id(view, memory_id)
+            return [] if state and state.problem else of_id(view, memory_id)
 
-        found = self._asker().answer(question, {"count_access": count_access})
-        return found[0] if found else self._find(memory_id)
+        asker = self._asker()
+        found = asker.ask(question)
+        record = found[0] if found else self._find(memory_id)
+        return asker.noted(record) if count_access else record
 
     def records(self, type: str) -> list[Record]:
         """Return all memories of one type that can be read, in the order of the file."""

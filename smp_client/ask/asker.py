@@ -19,6 +19,7 @@ from .priorities import View, prepare
 if TYPE_CHECKING:
     from ..disk.scope import Scope
     from ..index.database import Index
+    from ..model.record import Record
 
 T = TypeVar("T")
 
@@ -30,25 +31,24 @@ class Asker(NamedTuple):
     options: Options
 
     def answer(self, question: Callable[[View, Wanted], Answer], options: QueryOptions) -> Answer:
-        """Return the answer of a question, and note the readings where they count."""
+        """Return the answer of a question."""
         now = self.options.clock()
         want = wanted(now, self._policy()[0], options)
         project = options.get("project")
         found, source = self._ask(lambda view: question(_of_project(view, project), want), now)
         found.source = source
-        if want.count_access and self.options.count_access:
-            read: dict[str, list[str]] = {}
-            for record in found:
-                if not is_away(record.marks):  # in a bundle nothing changes by being read
-                    read.setdefault(record.session, []).append(record.id)
-            from ..disk import access  # late: it loads all that writes, and a list is no reading
-
-            for session, ids in read.items():
-                access.note(self.scope(session), ids, now)
         return found
 
+    def noted(self, record: Record) -> Record:
+        """Note that a memory is read, where that counts; in a bundle nothing changes by it."""
+        if self.options.count_access and not is_away(record.marks):
+            from ..disk import access  # late: it loads all that writes, and a list is no reading
+
+            access.note(self.scope(record.session), record.id, self.options.clock())
+        return record
+
     def ask(self, question: Callable[[View], T]) -> T:
-        """Return the answer of a question that is no list of memories, and counts as no access."""
+        """Return the answer of a question that is no list of memories."""
         return self._ask(question, self.options.clock())[0]
 
     def _ask(self, question: Callable[[View], T], now: datetime) -> tuple[T, Source]:

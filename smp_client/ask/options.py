@@ -47,7 +47,6 @@ class QueryOptions(TypedDict, total=False):
     limit: int | None
     offset: int
     explain: bool  # every record says how its score came about
-    count_access: bool  # False; True where the caller goes on to read the memories of a list
 
 
 class Answer(list[Record]):
@@ -77,7 +76,6 @@ class Wanted(NamedTuple):
     limit: int | None = None
     offset: int = 0
     explain: bool = False
-    count_access: bool = False
     has_keys: bool = False  # one of the conditions names the keys, and they are few
 
     @property
@@ -140,7 +138,7 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
     return Wanted(
         tuple(conditions), tags, max(floors, default=None),
         given("min_relevance"), _SORTS[sort], None if limit is None else min(limit, COUNT_CAP),
-        min(offset, COUNT_CAP), bool(given("explain")), bool(given("count_access")),
+        min(offset, COUNT_CAP), bool(given("explain")),
     )  # fmt: skip
 
 

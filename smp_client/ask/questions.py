@@ -155,11 +155,9 @@ def summary(asked: Asked) -> Summary:
 
 def one(asked: Asked, memory_id: str, *, count_access: bool) -> Record:
     """Return the memory of this id. Raise MemoryNotFound where there is none."""
-    from .options import Answer
-
-    return asked._asker().answer(
-        lambda view, _: Answer([existing(view, memory_id)]), {"count_access": count_access}
-    )[0]
+    asker = asked._asker()
+    record = asker.ask(lambda view: existing(view, memory_id))
+    return asker.noted(record) if count_access else record
 
 
 def _listed(asked: Asked, options: QueryOptions) -> Answer:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -32,13 +31,9 @@ class Access(NamedTuple):
     last: datetime
 
 
-def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
-    """Note that these were read, where that can be noted. A reading never fails for it."""
-    # An id that a person wrote may hold anything, also the end of the line.
-    noted = [memory_id for memory_id in ids if _ID.fullmatch(memory_id)]
-    if not noted:
-        return
-    line = " ".join([render_time(at), *noted]).encode() + b"\n"
+def note(scope: Scope, memory_id: str, at: datetime) -> None:
+    """Note that a memory was read, where that can be noted. A reading never fails for it."""
+    line = f"{render_time(at)} {memory_id}\n".encode()
     path, flags = scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND
     with suppress(OSError, SMPError), scope.tree.holding():
         if not scope.tree.exists(path):

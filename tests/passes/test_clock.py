@@ -93,7 +93,7 @@ def test_two_days_back_leave_no_session_stuck(machine: Machine) -> None:
     memory.create_session(id="ahead").record_decision("from the future", made_by="a")
     machine.leap(-4)
     assert not [action for action in machine.upkeep() if action.startswith(("purge", "archive"))]
-    assert all(0 < record.priority <= 1 for record in memory.search("decided", count_access=False))
+    assert all(0 < record.priority <= 1 for record in memory.search("decided"))
     machine.live(5)
     assert memory.session("ahead").state == "idle"
     machine.live(8)

@@ -76,7 +76,8 @@ def counts(session: Session, *ids: str) -> list[int]:
 
 
 def read(session: Session, *ids: str) -> None:
-    access.note(session.scope, ids, session._now())
+    for memory_id in ids:
+        access.note(session.scope, memory_id, session._now())
 
 
 def noted(session: Session) -> dict[str, int]:

@@ -219,7 +219,7 @@ def test_nothing_comes_back_that_is_not_there_or_does_not_fit(full: Session) -> 
     with pytest.raises(QuotaExceeded):
         tight.bring_back()
     assert everything(full) == before
-    found = {record.id: record for record in full.search("finding 3", count_access=False)}
+    found = {record.id: record for record in full.search("finding 3")}
     assert found["FIND-003"].marks == ("evicted", "resolved")
     with pytest.raises(MemoryNotFound, match="smp compact s1 turn-3 --bring-back"):
         full.pin("turn-3")

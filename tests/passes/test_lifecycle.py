@@ -77,7 +77,6 @@ USES: dict[str, Callable[[Session], Any]] = {
     "adding": lambda s: s.add_turn("user", "hello"),
     "changing": lambda s: s.pin("DEC-001"),
     "an artifact": lambda s: s.save_artifact("notes", "text"),
-    "searching": lambda s: s.search("OAuth", count_access=True),
     "reading one": lambda s: s.get("DEC-001"),
 }
 
