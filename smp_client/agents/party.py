@@ -83,8 +83,6 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
 
 
 def _may_be_one(known: Record, fields: Mapping[str, Any]) -> bool:
-    own = {str(tag).lower() for tag in _list(fields.get("tags"))}
-    theirs = {tag.lower() for tag in known.tags}
     severity = severity_rank(fields.get("severity", "medium"))
     here, there = known.data.get("location"), fields.get("location")
     return (
@@ -92,7 +90,6 @@ def _may_be_one(known: Record, fields: Mapping[str, Any]) -> bool:
         and not is_resolved(known.data)
         and not is_resolved(fields)
         and severity_rank(known.data.get("severity")) == severity < len(SEVERITIES)
-        and (not own or not theirs or bool(own & theirs))
     )
 
 

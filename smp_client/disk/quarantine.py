@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _NAME_CHARACTERS = 60
 INBOX, REJECTED = "inbox", "inbox/rejected"
 NOTE = ".why.md"  # behind the name of a rejected drop
-_NOTE_CAP_BYTES = 4096
 
 
 def quarantined(tree: Tree) -> Iterator[str]:
@@ -75,16 +74,6 @@ def note_of(name: str, why: str) -> str:
     """Return the note for a rejected drop."""
     mend = "Mend it and move it back into `inbox/`, or remove both files."
     return f"# {name} was not taken in\n\n{why}\n\n{mend}\n"
-
-
-def why_rejected(tree: Tree, directory: str, name: str) -> str:
-    """Return the reason in the note beside a rejected drop; an empty text where there is none."""
-    try:
-        content = tree.read(f"{directory}/{REJECTED}/{name}{NOTE}")[:_NOTE_CAP_BYTES]
-    except (OSError, SMPError):
-        return ""
-    paragraphs = content.decode("utf-8", "replace").split("\n\n")
-    return " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else ""
 
 
 def _names(tree: Tree, path: str) -> list[str]:

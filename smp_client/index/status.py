@@ -187,7 +187,7 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
     if root.waiting_drops and not is_led:
         yield f"Drops that wait until a daemon runs: {root.waiting_drops:,}."
     if root.rejected_drops:
-        yield f"Rejected drops: {root.rejected_drops:,}. smp check says why."
+        yield f"Rejected drops: {root.rejected_drops:,}. smp check names them."
 
 
 def known_leaks(index: Index) -> list[Leak]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
 from ..disk.place import Place, directory_of, files_of, is_archived, scopes
-from ..disk.quarantine import REJECTED, quarantined, rejected, why_rejected
+from ..disk.quarantine import NOTE, REJECTED, quarantined, rejected
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import is_left_alone
 from ..index.status import SILENT_AFTER_S
@@ -31,7 +31,6 @@ from ..text.format import format_of
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
-    from ..disk.tree import Tree
     from ..memory import Memory
     from ..session import RecordFiles, Session
 
@@ -117,25 +116,19 @@ def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
     for scope in tree.list(ACTIVE) if only is None else [only]:
         directory = f"{ACTIVE}/{scope}"
         for name in rejected(tree, directory):
-            problem = f"a drop that was rejected: {why_rejected(tree, directory, name).rstrip('.')}"
-            advice = "Mend it and move it back into inbox/, or remove it and the note beside it."
-            yield Complaint(scope, f"{REJECTED}/{name}", None, problem, advice)
+            advice = f"{name}{NOTE} beside it says why, and how to mend it."
+            yield Complaint(scope, f"{REJECTED}/{name}", None, "a drop that was rejected", advice)
     for name in tree.list(JOURNAL):
         scope, path = name.partition("+")[0], f"{JOURNAL}/{name}"
-        if only in (None, scope) and _has_waited(tree, path):
-            yield Complaint(scope, path, None, "a recorded change that is not finished", _REPAIR)
+        with suppress(OSError, SMPError):  # it went just now
+            has_waited = time.time() - tree.stat(path).st_mtime > SILENT_AFTER_S
+            if has_waited and only in (None, scope):
+                why = "a recorded change that is not finished"
+                yield Complaint(scope, path, None, why, _REPAIR)
     advice = "Read the note beside it, copy the bytes that you need, and remove both."
     for name in quarantined(tree):
         if only is None or name.startswith(f"{QUARANTINE}/{only}/"):
             yield Complaint("", name, None, "quarantined bytes", advice)
-
-
-def _has_waited(tree: Tree, path: str) -> bool:
-    """Return whether a file is there for so long that nobody can be at work on it."""
-    try:
-        return time.time() - tree.stat(path).st_mtime > SILENT_AFTER_S
-    except (OSError, SMPError):
-        return False  # it went just now
 
 
 def check_bundles(memory: Place, name: str) -> list[Complaint]:

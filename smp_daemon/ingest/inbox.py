@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 ROUND = 200  # after so many drops of a session the other sessions get their turn
 BATCH_BYTES = 1024 * 1024  # in one transaction, at the most
 DROP_CAP_BYTES = 8 * CONTENT_CAP_BYTES  # JSON may need six bytes for one character
-AGAIN_S, STUCK_AGAIN_S = 1.0, 10.0  # before waiting drops are tried again
+AGAIN_S = 5.0  # before waiting drops are tried again
 BEING_WRITTEN = "somebody is still writing it"
 ENDINGS = (".yaml", ".yml", ".json", ".md")
 _TYPES = {kind.name: kind for kind in SESSION_KINDS} | {"turn": TURN, "conversation": TURN}
@@ -118,7 +118,7 @@ class Inbox:
         if stuck:
             root.problems[f"inbox of {scope}"] = f"Drops wait in the inbox of {scope}: {stuck[0]}"
         if reasons:
-            self._again_at[scope] = time.monotonic() + (STUCK_AGAIN_S if stuck else AGAIN_S)
+            self._again_at[scope] = time.monotonic() + AGAIN_S
         if len(names) > ROUND and len(reasons) < ROUND:
             root.note(f"active/{scope}/{INBOX}")
 

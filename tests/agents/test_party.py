@@ -72,7 +72,6 @@ FOUND = "Tokens of the login expire too late"
     ("finding", "fields"),
     [
         (FOUND, {"severity": "critical"}),
-        (FOUND, {"tags": ["storage"]}),
         ("Tokens of the login never expire", {}),
         ("Tokens of the login 2 expire too late", {}),
         (FOUND, {"location": {"artifact": "/docs/other.md"}}),
@@ -81,7 +80,7 @@ FOUND = "Tokens of the login expire too late"
     ],
 )
 def test_other_findings_stay_apart(session: Session, finding: str, fields: dict[str, Any]) -> None:
-    """Another matter, severity, tag, number, place, the contrary, or too large to be one."""
+    """Another matter, severity, number, place, the contrary, or too large to be one."""
     party = session.party()
     place = {"artifact": "/docs/login.md"}
     known = {"severity": "high", "tags": ["security"], "location": place, "evidence": "y" * 700_000}

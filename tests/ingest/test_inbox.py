@@ -178,11 +178,10 @@ def test_status_and_check_name_what_was_rejected(session: Session, daemon: Daemo
     why_of(session, "bad.yaml")
     found = status(root)
     assert (found["health"], found["roots"][0]["rejected_drops"]) == ("degraded", 1)
-    assert "Rejected drops: 1. smp check says why." in found["problems"]
+    assert "Rejected drops: 1. smp check names them." in found["problems"]
     checked = smp("check", "--root", root)
     assert checked.returncode == 1
-    said = "s1/inbox/rejected/bad.yaml: a drop that was rejected: 'type' must be one of"
-    assert said in checked.stdout
+    assert "s1/inbox/rejected/bad.yaml: a drop that was rejected." in checked.stdout
     for path in (inbox_of(session) / "rejected").iterdir():
         path.unlink()
     assert status(root)["problems"] == []
