@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,8 @@ def _become(arguments: list[str], directory: str, environment: dict[str, str], h
 
     code = 70
     begins, *streams = handed
+    # A shell starts background jobs with SIGINT ignored, and whoever runs the tests may be one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.close(begins)
     try:
         for number, stream in enumerate(streams):
