@@ -93,7 +93,7 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
 
 def owned(view: View, match: str) -> str:
     """Return a match for one session only, by a word of its own, so that others cost nothing."""
-    if len(view.scopes) > 1 or view.has_all:
+    if len(view.scopes) != 1 or view.has_all:
         return match
     return f"owner : {owner_word(view.scopes[0])} AND ({match})"
 

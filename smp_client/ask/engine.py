@@ -221,7 +221,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> _Matches:
         return {}
     joined, columns = source(view, by_key=True)
     test, tables = Sql("1"), ""
-    is_part = len(view.scopes) > 1 and not view.has_all
+    is_part = len(view.scopes) != 1 and not view.has_all
     if want != Wanted()._replace(order=want.order, limit=want.limit, offset=want.offset) or is_part:
         condition, given = where(view, want._replace(has_keys=True))
         tables = "memories m"

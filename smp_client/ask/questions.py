@@ -1,8 +1,8 @@
 """The questions that a session, `global/` and a whole memory have as methods.
 
-Every answer is a list of records that also says its `source`. A list does not count as reading the
-memories in it; `get` and `context` do. The engine and SQLite are imported with the first question:
-a program that only writes needs neither.
+Every answer is a list of records that also says its `source`. Only `get` counts as reading a
+memory, not a list or a context. The engine and SQLite are imported with the first question: a
+program that only writes needs neither.
 """
 
 from __future__ import annotations

@@ -17,15 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..model import layout
 from ..model.errors import SessionNotFound, UnsafePath
-from ..model.layout import (
-    ACTIVE,
-    ARCHIVED,
-    DELETED,
-    GLOBAL,
-    METADATA,
-    check_session_id,
-    is_session_id,
-)
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, METADATA, is_session_id
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
 from ..text.version import require_known, stated
 from .tree import Tree, version_of
@@ -116,8 +108,8 @@ def session_of(scope: str) -> str:
 @lru_cache(maxsize=4096)  # called for each file
 def directory_of(scope: str) -> str:
     if is_archived(scope):
-        return archived_scope(check_session_id(session_of(scope)))
-    return GLOBAL if scope == GLOBAL else f"{ACTIVE}/{check_session_id(scope)}"
+        return archived_scope(layout.check_session_id(session_of(scope)))
+    return GLOBAL if scope == GLOBAL else f"{ACTIVE}/{layout.check_session_id(scope)}"
 
 
 def is_there(memory: Place, scope: str) -> bool:
@@ -134,9 +126,9 @@ def counts(memory: Place, scope: str, file: str) -> bool:
     """Return whether a bundle counts: an archive only while its session is not in `active/`, and
     evicted memories only beside their session, in use or archived."""
     is_active = memory.tree.exists(directory_of(session_of(scope)))
-    return (
-        not is_active if file == ARCHIVE else is_active or memory.tree.exists(f"{scope}/{ARCHIVE}")
-    )
+    if file == ARCHIVE:
+        return not is_active
+    return is_active or memory.tree.exists(f"{scope}/{ARCHIVE}")
 
 
 def has_moved(memory: Place, scope: str) -> bool:

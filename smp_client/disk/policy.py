@@ -24,9 +24,7 @@ from .tree import Tree, version_of
 
 POLICY_FILE = ".smp/policy.json"
 # A file that is not of our form raises one of these.
-_NONSENSE = (
-    OSError, SMPError, ValueError, RecursionError, LookupError, TypeError, AttributeError,
-)  # fmt: skip
+_NONSENSE = (OSError, SMPError, ValueError, RecursionError, LookupError, TypeError, AttributeError)
 _MOST = 1_000_000.0  # as a rate: a half-life of less than a tenth of a second
 DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
 

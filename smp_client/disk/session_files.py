@@ -45,6 +45,13 @@ def new_metadata(
     return render_mapping("session", {**parts, FIELD: dict(kinds)} if kinds else parts)
 
 
+def agents_of(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the agents that the metadata names; none where a person has written something else."""
+    participants = metadata.get("participants")
+    agents = participants.get("agents") if isinstance(participants, dict) else None
+    return [one for one in agents if isinstance(one, dict)] if isinstance(agents, list) else []
+
+
 def state_file(agent: str) -> str:
     return f"agent-states/{agent}.yaml"
 

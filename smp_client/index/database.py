@@ -144,7 +144,7 @@ class Index:
 
         try:
             name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-            return cls(connect(f"file:{name}?mode=rw", prepare))
+            return cls(connect(f"file://{name}?mode=rw", prepare))
         except sqlite3.DatabaseError as error:
             raise UnusableIndex(str(error)) from error
 
@@ -344,7 +344,7 @@ class Index:
         if self.execute(asked, (scope,)).fetchone() != said:
             row = (scope, *said)
             self.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", row)
-            self._retell(scope, metadata)
+            self._note_topics(scope, metadata)
 
     def forget_session(self, scope: str) -> None:
         for _, file in self.files(scope):
@@ -353,9 +353,9 @@ class Index:
 
     def forget_metadata(self, scope: str) -> None:
         self.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
-        self._retell(scope, {})
+        self._note_topics(scope, {})
 
-    def _retell(self, scope: str, metadata: dict[str, Any]) -> None:
+    def _note_topics(self, scope: str, metadata: dict[str, Any]) -> None:
         """Note the topics of a session itself, and judge preferences: each is of a project."""
         created, key = time_of(metadata.get("created_at")), -self._number(scope, 0)
         self.execute("DELETE FROM topics WHERE memory = ?", (key,))

@@ -49,7 +49,7 @@ def near(index: Index, scopes: Sequence[str], text: str, count: int) -> dict[int
     import numpy
 
     keys, owners, vectors = _kept(index)
-    if not len(keys):
+    if not scopes or not len(keys):
         return {}
     asked = f"SELECT number FROM scopes WHERE scope IN (?{', ?' * (len(scopes) - 1)})"
     numbers = [number for (number,) in index.execute(asked, scopes)]

@@ -2,8 +2,9 @@
 
 The index knows each priority as of now, see ask/priorities.py; readings in the access log come on
 top of it. A record changes where its file shows another priority in two digits, or where it was
-read since the last pass. Only its line of `decay` changes, all other bytes stay; a record without
-one is left as it is. Then the readings that were counted are cut from the access log.
+read since the last pass. Only its line of `decay` changes; a record without one stays as it is, but
+a turn gets one with its first reading. A state and the metadata are rendered whole. Then the
+readings are cut from the access log.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from ..index.database import NAMED
 from ..model.errors import Conflict, SMPError
 from ..model.outcome import Action, Outcome
 from ..model.priority import Policy, Rule
-from ..model.record import TURN
+from ..model.record import TURN, kind_of_file
 from ..model.times import render_time, time_at, time_of
-from ..text.edits import Span, Spans
+from ..text.edits import Span, Spans, value_of
 from ..text.format import format_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, hash_of_bytes, render_flow
@@ -137,7 +138,11 @@ def _renewed(one: Known, span: Span, reading: Access | None) -> bytes | None:
     if head is not None:
         start, end = b"**Decay:** ", head.start()  # among the fields
     if line := re.compile(rb"(?m)^%b(\{[^\r\n]*\})\r?$" % re.escape(start)).search(raw, 0, end):
-        return raw[: line.start(1)] + flow + raw[line.end(1) :]
+        new = raw[: line.start(1)] + flow + raw[line.end(1) :]
+        # A line that is not in our style may belong to a text that somebody has put in quotes.
+        is_ours = head is not None or line[1] == render_flow(block).encode()
+        kind = kind_of_file(one.file)
+        return new if is_ours or value_of(kind, new) == {**span.value, "decay": said} else None
     # A turn that was never read has none yet. A record in somebody's own style stays as it is.
     if head is not None and reading is not None and format_of(TURN).is_ours(raw, 0):
         return raw[:end] + start + flow + head[0] + raw[end:]

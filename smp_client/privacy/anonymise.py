@@ -22,7 +22,7 @@ from ..change.restore import deleted, manifest_of, new_batch
 from ..change.select import agent_of, require_known, several
 from ..disk import audit, bundle
 from ..disk.place import ARCHIVE, STATES
-from ..disk.session_files import METADATA
+from ..disk.session_files import METADATA, agents_of
 from ..model.errors import Invalid, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
@@ -127,8 +127,8 @@ class Mask:
             taken |= placeholders_in(one.raw.decode("utf-8", "replace"))
             if one.file == METADATA:
                 participants = _mapping(one.value.get("participants"))
-                for agent in participants.get("agents") or ():
-                    meet(agents, _mapping(agent).get("agent_id"))
+                for agent in agents_of(one.value):
+                    meet(agents, agent.get("agent_id"))
                 meet(people, participants.get("user_id"))
                 meet(known_projects, _mapping(one.value.get("context")).get("project_name"))
             elif one.file == TURN.file:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from smp_client import Session, SessionNotFound, SMPError
-from smp_client.disk.session_files import METADATA
+from smp_client.disk.session_files import METADATA, agents_of
 from smp_client.index.database import Index
 from smp_client.index.topics import write as write_yaml_indexes
 from smp_client.model.record import TURN
@@ -100,8 +100,7 @@ def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dic
     measured = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
     if {**storage, **measured} != storage:
         changes["storage"] = measured
-    known = [item for item in participants.get("agents") or [] if isinstance(item, dict)]
-    entries = {str(item.get("agent_id")): dict(item) for item in known}
+    entries = {str(item.get("agent_id")): dict(item) for item in agents_of(metadata)}
     for counted in (item for item in entries.values() if "message_count" in item):
         counted["message_count"] = 0  # where no memory of the agent is left
     people, last = {"user", str(participants.get("user_id"))}, ""

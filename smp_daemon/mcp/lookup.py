@@ -11,6 +11,7 @@ from smp_client.agents.context import LEAST_TOKENS
 from smp_client.agents.page import fenced, plain_name
 from smp_client.ask.options import QueryOptions
 from smp_client.ask.summary import by_session
+from smp_client.disk.session_files import agents_of
 from smp_client.model.layout import GLOBAL
 from smp_client.text.format import format_of
 
@@ -151,18 +152,16 @@ def _described(desk: Desk, session: str, known: Mapping[str, Given]) -> dict[str
     with suppress(SMPError):
         metadata = desk.memory._session(session).metadata()
         state = str(metadata.get("status", "active"))
-    about, took_part = (part if isinstance(part := metadata.get(name), dict) else {}
-                        for name in ("context", "participants"))  # fmt: skip
-    agents = [plain_name(str(one.get("agent_id"))) for one in took_part.get("agents") or ()
-              if isinstance(one, dict)]  # fmt: skip
+    about: dict[str, Any] = said if isinstance(said := metadata.get("context"), dict) else {}
+    agents = [plain_name(str(one.get("agent_id"))) for one in agents_of(metadata)]
     texts = {"project": about.get("project_name"), "topic": about.get("primary_topic")}
-    said = {
+    shown = {
         "id": session, "state": fenced(state), "when": known["last"][session][:10] or "no day",
         "memories": known["memories"][session],
         **{name: text and fenced(str(text)[:200]) for name, text in texts.items()},
         "agents": agents[:8], "about": cut(known["about"].get(session, ""), 120),
     }  # fmt: skip
-    return {part: value for part, value in said.items() if value}
+    return {part: value for part, value in shown.items() if value}
 
 
 def _relations(desk: Desk, record: Record) -> list[str]:

@@ -238,9 +238,7 @@ def is_ours(content: str) -> bool:
     return "smp_daemon" in content
 
 
-def install(
-    service: Service, where: Place, *, force: bool = False, dry_run: bool = False
-) -> bool:  # fmt: skip
+def install(service: Service, where: Place, *, force: bool = False, dry_run: bool = False) -> bool:
     """Write the file, and make the roots. Return False where the file is there already."""
     content, old = render(service, where), read(where)
     if old == content:

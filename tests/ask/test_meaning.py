@@ -32,7 +32,7 @@ def test_without_vectors_a_search_goes_by_words(tmp_path: Path) -> None:
 @needs_vectors
 def test_a_question_in_other_words_finds_its_memory(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
-    session = Memory(root).create_session(id="s")
+    session = Memory(root).create_session(id="s", project="office")
     right = session.record_decision("Employees sign in with their corporate password", made_by="a")
     for text in ("Invoices leave on the first of the month", "Pictures shrink to 200 pixels"):
         session.record_decision(text, made_by="a")
@@ -52,4 +52,5 @@ def test_a_question_in_other_words_finds_its_memory(tmp_path: Path) -> None:
         wait_until(lambda: set(vectors(root)) == {"DEC-002", "DEC-003"}, "its vector is gone")
         other = Memory(root).create_session(id="other")
         assert not other.search("resize the photos")
+        assert not session.search("resize the photos", project="another")
         assert Memory(root).search("resize the photos")[0].id == "DEC-003"

@@ -423,3 +423,5 @@ def test_a_question_is_kept_to_a_project(memory: Memory) -> None:
     assert sessions() == {"a", "b", "c", "d", "global"}
     assert sessions(project="E-Commerce") == sessions(project="e commerce") == {"a", "c", "d", "global"}
     assert sessions(project="blog") == {"b", "c", "global"}
+    asked = memory.session("a")
+    assert asked.search("cache", project="blog") == asked.by_topic("cache", project="blog") == []

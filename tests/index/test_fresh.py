@@ -185,6 +185,12 @@ def test_a_transaction_on_a_full_disk_is_seen_whole(
 # What has become of the index.
 
 
+def test_a_root_that_begins_with_two_slashes_has_an_index(tmp_path: Path) -> None:
+    """As `$HOME/project` does where the home is `/`."""
+    session = Memory(f"/{tmp_path}/sessions").create_session(id="s1")
+    assert session.search().source != "files"
+
+
 def spoil_the_middle(index: Path) -> None:
     with index.open("r+b") as file:
         file.seek(4096)

@@ -26,13 +26,21 @@ HAND_WRITTEN = b"""\
     decision: no decay at all
     made_by: me
   - id: DEC-block
+    timestamp: "2026-01-01T12:00:00Z"
     decision: a block of its own
     decay:
       priority: 0.95
       access_count: 0
   - id: DEC-comment # smp
+    timestamp: "2026-01-01T12:00:00Z"
     decision: a comment follows
     decay: {priority: 0.95, base_priority: 0.95} # mine
+  - id: DEC-quoted
+    timestamp: "2026-01-01T12:00:00Z"
+    decision: "a text that says
+    decay: {priority: 0.95, fast: 1}
+    and goes on"
+    decay: {priority: 0.95, base_priority: 0.95}
 """
 
 

@@ -223,6 +223,12 @@ def test_a_person_among_the_agents_must_be_named(filled: Session) -> None:
     assert filled.get("turn-2").data["speaker"] == agent != "vera"
 
 
+def test_agents_that_are_no_list_are_no_agents(memory: Memory) -> None:
+    session = memory.create_session(id="s2", agents=["vera"])
+    session.change_metadata(lambda _: {"participants": {"agents": 5}})
+    assert memory.privacy.anonymize("s2", dry_run=True).agents == []
+
+
 def test_what_cannot_be_changed_is_reported(filled: Session, memory: Memory) -> None:
     """A comment, a record without an id, a drop that waits, a key."""
     active = memory.root / "active/s1"

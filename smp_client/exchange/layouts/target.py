@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...disk.session_files import agents_of
 from ...disk.tree import Tree
 from ...model.errors import Conflict, StorageFailed
 from ...model.layout import GLOBAL
@@ -121,7 +122,7 @@ def _per_kind(dump: Dump) -> dict[str, bytes]:
     manifest = {
         "session_id": dump.session, "created_at": said.get("created_at"),
         "updated_at": said.get("last_accessed"), "user_id": people.get("user_id"),
-        "agent_ids": [one["agent_id"] for one in people.get("agents") or []],
+        "agent_ids": [one.get("agent_id") for one in agents_of(said)],
         "metadata": {key: value for key, value in context.items() if value is not None},
         "statistics": {"total_messages": len(rows["conversation.jsonl"]),
                        "total_decisions": len(rows["decisions.jsonl"]),
