@@ -187,13 +187,13 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
             else:
                 size, checksum = seen.files[file]
                 if zlib.crc32(memoryview(content)[:size]) != checksum:
-                    raise Conflict("it is being changed")
-                found = []
-                for one in group:
-                    raw = content[one.start : one.end]
-                    found.append(Span(one.id, json.loads(one.data), raw, None, one.start))
+                    raise Conflict(f"{file} is being changed.", session_id=scope.name)
+                read = ((one, json.loads(one.data), content[one.start : one.end]) for one in group)
+                found = [Span(one.id, value, raw, None, one.start) for one, value, raw in read]
                 seen.parsed[file] = content, Spans(b"", found, 0)
             seen.records |= {(file, span.id): span for span in found}
+        except Conflict:
+            raise  # it is planned again
         except SMPError as error:
             seen.problems.append(f"{file} was left as it is: {error}")
     if seen.metadata:

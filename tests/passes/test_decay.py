@@ -275,3 +275,20 @@ def test_a_change_since_the_plan_is_planned_again(
     assert counts(session, "DEC-001", "DEC-003", "DEC-004") == [1, 1, 0]
     assert session.get("DEC-003", count_access=False).data["tags"] == ["mine"]
     assert noted(session) == {"DEC-001": 1}
+
+
+def test_an_edit_before_the_file_is_read_is_planned_again(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(session, "DEC-001")
+    clock.forward(days=10)
+    edits, content_of = ["DEC-003"], session.scope.read
+
+    def reading(file: str) -> bytes:
+        if edits:
+            session.update(edits.pop(), tags=["mine"])
+        return content_of(file)
+
+    monkeypatch.setattr(session.scope, "read", reading)
+    assert session.decay().problems == []
+    assert counts(session, "DEC-001", "DEC-003") == [1, 0]
