@@ -75,11 +75,11 @@ class Question:
     method: str
     given: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    target_s: float | None = None  # of one session, however many others there are
-    of_all_s: float | None = None  # of all sessions
+    target_s: float | None = None  # of a session alone in its tree
+    of_all_s: float | None = None  # of all sessions, and of one among them: its relationships may stand in any
 
     def target(self, asked: Session | Memory) -> Target | None:
-        wanted = self.target_s if isinstance(asked, Session) else self.of_all_s
+        wanted = self.target_s if isinstance(asked, Session) and len(asked.memory.sessions()) == 1 else self.of_all_s
         return Target(seconds=wanted) if wanted else None
 
     def of(self, asked: Session | Memory) -> Operation:

@@ -129,7 +129,9 @@ def compaction(bench: Bench) -> Iterator[Row]:
             turns.bare(partial(_pack_bare, bench.directory / "bare.gz", _taken_out(session, before)))
             _remove(session)
         more = f", {freed / 1e6:.1f} MB freed"
-        yield turns.row(name, megabyte_label(size), "read + gzip -6 + fsync, as taken out", COMPACTION, more)
+        # Two thirds go in one step only on demand: there the time that the documents ask for is enough.
+        target = COMPACTION if reduction_pct < 100 else Target(seconds=5.0)
+        yield turns.row(name, megabyte_label(size), "read + gzip -6 + fsync, as taken out", target, more)
 
 
 @benchmark("archive")
