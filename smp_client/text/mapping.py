@@ -1,7 +1,7 @@
 """A file that is one mapping: `metadata.yaml`, an agent's state, the user's profile.
 
-Each change renders the whole file, and keeps every value. Comments are lost by that: a file that
-has some is not plain, and `rewrite` copies it to quarantine first.
+Each change renders the whole file, and keeps every value. Comments are lost by that, and so is the
+zero of `3.10`. A file with any of them is not plain, and `rewrite` copies it to quarantine first.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: 
 
 
 def is_plain(content: bytes, top: str, file: str) -> bool:
-    """Return whether rendering the file loses nothing: no `#` is in it that no value has."""
+    """Return whether rendering the file loses nothing: no comment, and no digit of a `3.10`."""
     try:
-        parts, beside = _load(content, top, file)
+        _load(content, top, file)
     except CorruptionDetected:
         return False
-    return content.count(b"#") == render_lines({top: parts, **beside}).count("#")
+    rendered = render_lines({top: load(decode(content))}).encode()
+    return all(content.count(sign) == rendered.count(sign) for sign in b"#0123456789")
 
 
 def _load(content: bytes, top: str, file: str) -> tuple[dict[str, Value], dict[str, Value]]:

@@ -113,8 +113,7 @@ def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dic
         if actor not in people:
             entry = entries.setdefault(actor, {"agent_id": actor})
             entry.update({"message_count": int(messages), "last_active": active})
-    agents = list(entries.values())
-    if agents != participants.get("agents"):
+    if (agents := list(entries.values())) != participants.get("agents"):
         changes["participants"] = {"agents": agents}
     if not metadata.get("last_accessed"):
         changes["last_accessed"] = now  # nobody knows how long it was elsewhere

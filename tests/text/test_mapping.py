@@ -78,6 +78,16 @@ def test_a_comment_in_the_metadata_survives_the_way_through_the_archive(session:
     assert session.state == "active"
 
 
+@pytest.mark.parametrize("value", ["3.10", "+1e3", "1234567890.12345678901234"])
+def test_a_number_that_would_be_written_otherwise_is_kept(session: Session, value: str) -> None:
+    file = session.memory.root / "active/s1/metadata.yaml"
+    file.write_text(f"{file.read_text()}python: {value}\n")
+    before = file.read_bytes()
+    for topic in ("auth", "billing"):
+        session.update_metadata(context={"primary_topic": topic})
+    assert pieces(session) == [before]
+
+
 @pytest.mark.parametrize(
     "content",
     [b'{"version": 1, "other": [1], "session": {"id": "s1", "x": 1}}',
