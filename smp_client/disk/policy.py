@@ -1,7 +1,7 @@
 """How a client behaves, and the daemon's configuration of decay, ranking and redaction for it.
 
 The configuration is in `.smp/policy.json`, so that library and command answer and write alike.
-Without the file, or where any part of it makes no sense, the defaults hold: secrets are redacted. A
+Without the file, or where a part of it makes no sense, the defaults hold: secrets are redacted. A
 client with a policy of its own uses that.
 """
 
@@ -89,17 +89,17 @@ _KNOWN: dict[str, tuple[list[int], Published]] = {}  # by path, with the version
 
 
 def _parse(content: bytes) -> Published:
-    """Return the configuration in a file. Raise where any part of it makes no sense.
+    """Return the configuration in a file, without numbers that make no sense.
 
     It turns no redaction off, since it can come with a cloned repository.
     """
     said = json.loads(content)
-    decay, ranking, wanted = said["decay"], said["ranking"], said["redaction"]
-    if not _fits({"decay": decay, "ranking": ranking}, _numbers(Policy(), Weights())):
-        raise ValueError("it is no configuration of this version")
-    rules = {name: Rule(**rule) for name, rule in decay["rules"].items()}
+    decay, ranking, wanted = said.get("decay"), said.get("ranking"), said["redaction"]
     lists = {"personal": tuple(wanted["personal"]), "patterns": tuple(wanted["patterns"].items())}
     redaction = Redaction(**{**wanted, **lists, "enabled": True})
+    if not _fits({"decay": decay, "ranking": ranking}, _numbers(Policy(), Weights())):
+        return Published(redaction=redaction, is_sound=False)  # of another version, perhaps
+    rules = {name: Rule(**rule) for name, rule in decay["rules"].items()}
     return Published(Policy(**{**decay, "rules": rules}), Weights(**ranking), redaction)
 
 

@@ -252,6 +252,14 @@ def test_a_policy_does_not_turn_it_off(memory: Memory, said: object) -> None:
     assert session.add_turn("user", SAYS).text == SHOWN
 
 
+def test_a_policy_with_other_numbers_still_redacts(memory: Memory) -> None:
+    """A client of another version may not know a rule of decay."""
+    session = memory.create_session(id="s1")
+    publish(memory.tree, Policy(rules={}), Weights(), Redaction(personal=("email",)))
+    assert not published(memory.tree).is_sound
+    assert session.add_turn("user", "of a@example.com").text == "of [redacted: email]"
+
+
 def test_the_command_takes_what_is_configured_also_without_a_daemon(
     memory: Memory, tmp_path: Path
 ) -> None:
