@@ -72,7 +72,7 @@ class Root:
         self.inbox, self.derived = Inbox(self), Derived(self)
         self.edits = UnlockedEdits(self)
         self._held = ExitStack()
-        self._identity: tuple[int, int] | None = None
+        self._inode = 0  # of the directory that this process leads
 
     def note(self, path: str) -> bool:
         """Note a changed path. Return whether it is the first one of a batch."""
@@ -84,12 +84,6 @@ class Root:
         """Take the lead, for as long as this process lives. Return why the index begins empty."""
         self.memory.create()
         self._take_lead()
-        # The configured decay, ranking and redaction hold for every client.
-        options = self.memory.options
-        policy, weights = options.policy or Policy(), options.weights or Weights()
-        publish(self.memory.tree, policy, weights, options.redaction)
-        status = os.stat(self.path)
-        self._identity = (status.st_dev, status.st_ino)
         replaced = self._open_index()
         self._held.callback(lambda: self.index.close())
         return replaced
@@ -104,11 +98,16 @@ class Root:
             try:
                 held = lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE_S, LEADING)
                 self._lead = self._held.enter_context(held)
-                return
+                break
             except LockTimeout as error:
                 if f", {LEADING} since" in str(error) or time.monotonic() > deadline:
                     who = holder(self.memory.tree, LEAD_SCOPE, LEAD) or "another process"
                     raise AlreadyLed(f"{self.path} is looked after already, by {who}.") from error
+        self._inode = os.stat(self.path).st_ino
+        # The configured decay, ranking and redaction hold for every client.
+        options = self.memory.options
+        policy, weights = options.policy or Policy(), options.weights or Weights()
+        publish(self.memory.tree, policy, weights, options.redaction)
 
     # The index.
 
@@ -135,12 +134,10 @@ class Root:
     # The tree.
 
     def is_there(self) -> bool:
-        """Return whether the tree is the one that was led at the start, on the same disk."""
+        """Return whether there is a tree, and not the mount point of one that is gone."""
         try:
             self.memory.require_known_version()
-            status = os.stat(self.path)
-            is_same = (status.st_dev, status.st_ino) == self._identity
-            there = is_same and self.memory.tree.exists(MARKER)
+            there = self.memory.tree.exists(MARKER)
         except (OSError, SMPError):
             there = False
         self.problems.pop("root", None)
@@ -189,8 +186,10 @@ class Root:
                 problem = self.problems["root"]
                 self.log.error("root is missing", component="daemon", problem=problem)
             return
-        if not os.fstat(self._lead.descriptor).st_nlink:
-            self._take_lead()  # somebody removed the lock's file; AlreadyLed where it is too late
+        is_other = os.stat(self.path).st_ino != self._inode
+        if is_other or not os.fstat(self._lead.descriptor).st_nlink:
+            # Somebody replaced the tree or removed the lock's file; AlreadyLed if it is too late.
+            self._take_lead()
         if not was_there:
             self.log.info("root is back", component="daemon")
             self.note(EVERYTHING)

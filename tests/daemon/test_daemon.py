@@ -247,6 +247,24 @@ def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path, times:
     assert len(session.records("finding")) > 0
 
 
+@pytest.mark.parametrize("how", ["removed", "moved away"])
+def test_a_tree_that_is_made_anew_is_looked_after(memory: Memory, daemon: Daemon, how: str) -> None:
+    def is_removed() -> bool:
+        shutil.rmtree(memory.root, ignore_errors=True)  # the daemon may be writing there
+        return not memory.root.exists()
+
+    memory.create_session(id="old").record_decision("Before", made_by="a")
+    wait_until(lambda: indexed_sessions(memory) == {"old"}, "it is indexed")
+    if how == "removed":
+        wait_until(is_removed, "nothing is left")
+    else:
+        memory.root.rename(memory.root.with_name("elsewhere"))
+    again = Memory(memory.root)
+    again.create_session(id="new").record_decision("After", made_by="a")
+    wait_until(lambda: indexed_sessions(again) == {"new"}, "the new one is indexed")
+    wait_for_health(again, "ok")
+
+
 def test_sigterm_stops_cleanly_at_any_time(memory: Memory, tmp_path: Path) -> None:
     """While it starts, scans or indexes."""
     for number in range(30):
