@@ -70,12 +70,6 @@ def rejected(tree: Tree, directory: str) -> list[str]:
     return [name for name in _names(tree, f"{directory}/{REJECTED}") if not name.endswith(NOTE)]
 
 
-def note_of(name: str, why: str) -> str:
-    """Return the note for a rejected drop."""
-    mend = "Mend it and move it back into `inbox/`, or remove both files."
-    return f"# {name} was not taken in\n\n{why}\n\n{mend}\n"
-
-
 def _names(tree: Tree, path: str) -> list[str]:
     try:
         return tree.list(path)

@@ -28,7 +28,7 @@ from smp_client.change.ids import give_ids
 from smp_client.disk import journal
 from smp_client.disk.locks import NO_PATIENCE
 from smp_client.disk.place import directory_of, kinds_of
-from smp_client.disk.quarantine import INBOX, NOTE, REJECTED, note_of, waiting
+from smp_client.disk.quarantine import INBOX, NOTE, REJECTED, waiting
 from smp_client.disk.tree import is_left_alone, read_from
 from smp_client.model.deadline import deadline
 from smp_client.model.layout import GLOBAL
@@ -62,6 +62,7 @@ ENDINGS = (".yaml", ".yml", ".json", ".md")
 _TYPES = {kind.name: kind for kind in SESSION_KINDS} | {"turn": TURN, "conversation": TURN}
 _UPDATE, _RESOLVE = "update", "resolve"  # the keys that name the memory that a drop changes
 _PATIENCE_S = 0.3
+_MEND = "Mend it and move it back into `inbox/`, or remove both files."
 
 
 @dataclass(frozen=True)
@@ -311,8 +312,8 @@ def _reject(session: Session, name: str, why: str) -> Drop:
     except (OSError, SMPError) as error:
         return Drop(name, "waiting", reason=f"{why} It cannot be put aside: {error}")
     try:
-        note = note_of(name, why).encode("utf-8", "replace")
-        tree.create(f"{target}{NOTE}", note)
+        note = f"# {name} was not taken in\n\n{why}\n\n{_MEND}\n"
+        tree.create(f"{target}{NOTE}", note.encode("utf-8", "replace"))
     except (OSError, SMPError) as error:
         why = f"{why} No note could be written beside it: {error}"
     return Drop(name, "rejected", reason=why)

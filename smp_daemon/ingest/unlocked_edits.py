@@ -86,7 +86,7 @@ class UnlockedEdits:
             return
         self._report(secret for secret in secrets if secret.id and secret.id not in ids)
         done = [secret for secret in secrets if not secret.id or secret.id in ids]
-        kinds = sum((Counter(dict(secret.kinds)) for secret in done), Counter[str]())
+        shapes = (Counter({k: n for k, n in one.kinds if k in _SHAPES}) for one in done)
         log.info("redacted", memories=[harmless(secret.id) for secret in done if secret.id],
-                 kinds=dict(kinds), left=left)  # fmt: skip
+                 kinds=dict(sum(shapes, Counter[str]())), left=left)  # fmt: skip
         root.note(f"{directory_of(scope)}/{file}")

@@ -71,7 +71,9 @@ def test_a_migration(root: Path, tmp_path: Path) -> None:
     (notes / "kickoff.md").write_text(LOG)
     good = {"type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "x"}}
     (notes / "bad.jsonl").write_text(json.dumps(good) + "\nnope\n")
+    (notes / "torn.jsonl").write_text(json.dumps(good)[:-1])
     done = in_json("import", notes, "--migrate", "--root", root, code=1)
+    assert any(note.startswith("torn.jsonl was not read: ") for note in done["notes"])
     assert [problem.partition(": ")[0] for problem in done["problems"]] == ["bad.jsonl, line 2"]
     counts = done["counts"]
     assert (counts["added"], counts["missing"], counts["differ"]) == (3, 0, 0)

@@ -54,7 +54,7 @@ def recognise(path: str | Path) -> list[Found]:
             one = found.setdefault(layout, Found(layout, given))
             one.files += files
             one.parts.append(part)
-    if not found:
+    if not any(one.files for one in found.values()):
         advice = f"Name a file or a folder in one of the layouts {', '.join(LAYOUTS)}."
         if not given.is_folder and given.beginning(name).startswith(b"\x1f\x8b"):
             advice = "Unpack an exact export in a new root, with tar -x --strip-components 1."
@@ -106,8 +106,15 @@ def _layouts(
             if file.endswith(_LINES):
                 if any({"ts", "data", "type"} <= value.keys() for value in _first(given, file)):
                     yield JSONL, [file], part(source.read_jsonl, file)
+                else:
+                    yield JSONL, [], partial(_not_read, file)
             elif file.endswith(chat.ENDINGS) and chat.is_log(file, given.beginning(file)):
                 yield chat.LAYOUT, [file], partial(chat.read, given, file)
+
+
+def _not_read(file: str, placer: chat.Placer) -> Iterator[Read]:
+    placer.notes.append(f"{file} was not read: none of its first lines has type, ts and data.")
+    return iter(())
 
 
 def _first(given: source.Source, place: str) -> list[dict[str, Any]]:
