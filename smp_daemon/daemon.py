@@ -6,6 +6,7 @@ import math
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -20,11 +21,11 @@ from .jobs import JOBS
 from .log import FilteringBoundLogger, Log
 from .root import Root
 from .schedule import Schedule
-from .service import systemd
 from .worker import Stopping, Worker
 
 LOOK_EVERY_S = 1.0
 STOP_WITHIN_S = 8.0
+PATIENCE_S = 2.0  # with systemd
 
 
 class Signals:
@@ -70,17 +71,17 @@ def run(memories: Sequence[Memory], log: Log, settings: Configuration) -> None:
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
-        open_parts.callback(systemd.notify, "STOPPING=1")
+        open_parts.callback(_notify, "STOPPING=1")
         while not worker.ready.is_set() and thread.is_alive() and not signals.wait(0.05):
             pass
         if worker.ready.is_set():
             for root in worker.roots:
                 mode = root.watcher.mode
                 root.log.info("ready", component="daemon", pid=os.getpid(), watching=mode)
-            systemd.notify("READY=1", f"STATUS=trees looked after: {len(worker.roots)}")
+            _notify("READY=1", f"STATUS=trees looked after: {len(worker.roots)}")
         times = {name: settings[job.time] for name, job in JOBS.items() if job.time}
         schedule = Schedule(times, worker.successes(), now())
-        pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
+        pause_s = min(LOOK_EVERY_S, (_watchdog_s() or math.inf) / 2)
         while thread.is_alive() and not signals.wait(pause_s):
             for name in schedule.due(now()):
                 log.logger.info("due", component="schedule", job=name)
@@ -90,7 +91,7 @@ def run(memories: Sequence[Memory], log: Log, settings: Configuration) -> None:
                 log.logger.info("logging again", component="log")
             worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
-                systemd.notify("WATCHDOG=1")
+                _notify("WATCHDOG=1")
         if not signals.wait(0.0):
             raise SMPError("The worker has ended by itself; the log says why.")
 
@@ -104,3 +105,23 @@ def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLo
         os._exit(1)
     for root in worker.roots:
         root.log.info("stopped", component="daemon")
+
+
+def _watchdog_s() -> float | None:
+    """Return how often systemd wants to be fed; None where it does not ask."""
+    interval_us = os.environ.get("WATCHDOG_USEC", "")
+    return int(interval_us) / 1_000_000 or None if interval_us.isdecimal() else None
+
+
+def _notify(*assignments: str) -> None:
+    """Send such as READY=1 to systemd. A daemon that cannot reach it works all the same."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        # A busy manager is waited for, because a lost READY would end the daemon. A manager
+        # that never reads must not hold it up.
+        sender.settimeout(PATIENCE_S)
+        sender.sendto("\n".join(assignments).encode(errors="replace"), address)

@@ -136,7 +136,7 @@ LAYERS = ("", "agents", "exchange", "passes", "privacy", "change", "ask", "index
 BUDGETS = {
     "smp_client/agents": 1_000,
     "smp_client/exchange": 2_250,
-    "smp_client/passes": 1_720,
+    "smp_client/passes": 1_730,
     "smp_client/privacy": 920,
     "smp_client/change": 1_520,
     "smp_client/ask": 1_810,
@@ -187,7 +187,7 @@ def test_a_package_stays_within_its_budget(package: str) -> None:
 
 def test_the_whole_stays_small_enough_for_one_head() -> None:
     own = [path for path in EVERY.values() if "mcp" not in path.parts]
-    tests = (Path(__file__).parent).rglob("*.py")
+    tests = Path(__file__).parent.rglob("*.py")
     for paths, budget in ((own, 24_000), (tests, 20_000)):
         assert sum(len(path.read_text().splitlines()) for path in paths) <= budget
 

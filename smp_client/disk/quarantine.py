@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .scope import Scope
     from .tree import Tree
 
-_NAME_CHARACTERS = 60
+_NAME_CHARACTERS = 120  # no name of a file that holds a memory is longer
 INBOX, REJECTED = "inbox", "inbox/rejected"
 NOTE = ".why.md"  # behind the name of a rejected drop
 

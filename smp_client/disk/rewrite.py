@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ..model.layout import RETIRED
 from ..redaction.redact import WORD
 from ..text.format import is_plain
-from ..text.values import BadYaml, decode, load
+from ..text.values import BadYaml, decode, load, render_lines
 from .quarantine import quarantine_bytes
 from .tree import GRACE_S as QUIET_S
 from .tree import nobody_writes, read_from
@@ -133,10 +133,15 @@ def keep_odd(scope: Scope, file: str, content: bytes) -> None:
         return
     # A copy: nothing is lost where redaction is off, and a secret that must go has no second home.
     redaction = scope.redaction._replace(enabled=True)
-    text, _ = redaction.redacted_value(content.decode("utf-8", "surrogateescape"))
+    given = content.decode("utf-8", "surrogateescape")
+    text, _ = redaction.redacted_value(given)
     with suppress(BadYaml):
-        for secret in redaction.secrets_by_key(load(decode(content))):
-            text = text.replace(secret.strip(), WORD)
+        value = load(decode(content))
+        secrets = [secret.strip() for secret in redaction.secrets_by_key(value)]
+        if not all(secret in given for secret in secrets):  # spelled with escapes, or in two lines
+            text = render_lines({"content": redaction.redacted_value(value)[0]})
+        for secret in secrets:
+            text = text.replace(secret, WORD)
     quarantine_bytes(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
 
 

@@ -31,7 +31,7 @@ from ..model.priority import Policy, Rule
 from ..model.record import TURN, kind_of_file
 from ..model.times import render_time, time_at, time_of
 from ..text.edits import Span, Spans, value_of
-from ..text.format import format_of
+from ..text.format import format_of, is_plain
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, hash_of_bytes, render_flow
 from ..text.version import is_record_file
@@ -137,16 +137,21 @@ def _renewed(one: Known, span: Span, reading: Access | None) -> bytes | None:
     head = _BLANK.search(raw) if one.file == TURN.file else None
     if head is not None:
         start, end = b"**Decay:** ", head.start()  # among the fields
-    if line := re.compile(rb"(?m)^%b(\{[^\r\n]*\})\r?$" % re.escape(start)).search(raw, 0, end):
-        new = raw[: line.start(1)] + flow + raw[line.end(1) :]
-        # A line that is not in our style may belong to a text that somebody has put in quotes.
-        is_ours = head is not None or line[1] == render_flow(block).encode()
-        kind = kind_of_file(one.file)
-        return new if is_ours or value_of(kind, new) == {**span.value, "decay": said} else None
-    # A turn that was never read has none yet. A record in somebody's own style stays as it is.
-    if head is not None and reading is not None and format_of(TURN).is_ours(raw, 0):
-        return raw[:end] + start + flow + head[0] + raw[end:]
-    return None
+    pattern = re.compile(rb"(?m)^%b(\{[^#\r\n]*\})\r?$" % re.escape(start))
+    lines, kind = [*pattern.finditer(raw, 0, end)], kind_of_file(one.file)
+    if lines:
+        new = raw[: lines[-1].start(1)] + flow + raw[lines[-1].end(1) :]
+        # Behind the last line of a record of ours no text can be open.
+        is_last = len(lines) == 1 and not raw[lines[0].end() :].strip()
+        is_known = head is None and lines[0][1] == render_flow(block).encode()
+        if is_last and is_known and format_of(kind).is_ours(raw, 0):
+            return new
+    elif head is not None and reading is not None and format_of(TURN).is_ours(raw, 0):
+        new = raw[:end] + start + flow + head[0] + raw[end:]  # a turn that was never read has none
+    else:
+        return None
+    # In somebody's own style, such a line may belong to a text: only reading tells.
+    return new if value_of(kind, new) == {**span.value, "decay": said} else None
 
 
 def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime) -> float | None:
@@ -182,8 +187,8 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
             if file.startswith(f"{STATES}/"):
                 value = load_mapping(content, "agent_state", file)
                 found = [Span(one.id, value, content, None) for one in group]
-            elif not is_record_file(file):
-                continue  # an artifact shows none
+            elif not is_record_file(file) or not is_plain(file, content):
+                continue  # an artifact shows none, and another style waits for its next write
             else:
                 size, checksum = seen.files[file]
                 if zlib.crc32(memoryview(content)[:size]) != checksum:
@@ -198,6 +203,7 @@ def _look(session: RecordFiles, noted: Mapping[str, Access]) -> Seen:
             seen.problems.append(f"{file} was left as it is: {error}")
     if seen.metadata:
         seen.head = scope.read(METADATA)
+        seen.metadata = load_mapping(seen.head, "session", METADATA)
     return seen
 
 

@@ -191,7 +191,8 @@ def _rendered(
         raw = new.encode()
         if kind is TURN or _indent(raw) == indent:
             return raw
-        return format_of(kind).render(value_of(kind, raw), indent)
+        value = value_of(kind, raw)
+        return format_of(kind).render(value, indent) if value else raw
     rendered = format_of(kind).render(new, indent)
     if span is None:
         return rendered

@@ -194,6 +194,32 @@ def test_readings_are_counted(session: Session, clock: Clock) -> None:
     assert session.decay().actions == []
 
 
+def test_a_line_of_a_text_that_looks_like_decay_stays(session: Session, clock: Clock) -> None:
+    turns = path(session, "conversation.md")
+    text = b"## Turn 9 - 2026-01-01 12:00:00 UTC\n**Speaker:** a\nIt says\n**Decay:** {priority: 0.5}\n\n---\n"
+    turns.write_bytes(turns.read_bytes() + text)
+    read(session, "turn-9")
+    clock.forward(days=10)
+    session.decay()
+    assert turns.read_bytes().endswith(text)
+
+
+def test_a_change_of_the_metadata_meanwhile_is_kept(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = pass_._question
+
+    def crossed(*given: Any) -> Any:
+        seen = asked(*given)
+        session.update_metadata(decay={"keep": 7})
+        return seen
+
+    monkeypatch.setattr(pass_, "_question", crossed)
+    clock.forward(days=10)
+    session.decay()
+    assert session.metadata()["decay"]["keep"] == 7
+
+
 def test_a_turn_shows_its_decay_when_it_is_read(session: Session, clock: Clock) -> None:
     """A turn gets its decay line when it is read, behind its other fields, and keeps it true."""
     clock.forward(days=1)
@@ -231,8 +257,9 @@ FLOW = b"decisions: [{id: DEC-004, decision: x, made_by: y, decay: {priority: 0.
     (lambda content: content.replace(b"\n", b"\r\n"), 4),
     (lambda content: content.replace(b"  - id: DEC-002", b"  - id: [\n    bad: *r\n  - id: DEC-002"),
      4),
-    (lambda content: content + HAND_WRITTEN, 4),
+    (lambda content: content + HAND_WRITTEN, 5),
     (lambda _: b"version: 1\n%b\n" % FLOW, 0),
+    (lambda content: content.replace(b"\n  ", b"\n") + b"owner: me\n", 0),
 ])  # fmt: skip
 def test_files_in_another_style(
     session: Session, clock: Clock, change: Callable[[bytes], bytes], lines: int

@@ -56,6 +56,18 @@ def test_a_file_with_comments_is_quarantined_without_secrets_before_it_is_render
     assert {"note": "# no comment", "next": "#2"}.items() <= state.items()
 
 
+@pytest.mark.parametrize("spelled", [b"'zq''Xk99plmQ7vv'", b'"zq\\u0058k99plmQ7vv"', b'"zqXk99\\\n    plmQ7vv"'])
+def test_a_secret_that_is_spelled_with_escapes_does_not_get_into_quarantine(
+    session: Session, spelled: bytes
+) -> None:
+    file = session.memory.root / "active/s1/agent-states/ada.yaml"
+    head = b"version: 1\nagent_state: # mine\n  agent_id: ada\n  password:\n    "
+    file.write_bytes(head + spelled + b"\n")
+    session.save_agent_state("ada", {"password": None})
+    [piece] = pieces(session)
+    assert b"plmQ7vv" not in piece
+
+
 @pytest.mark.parametrize("memory_id", ["ada", "STATE-001"])
 def test_the_purge_of_a_state_takes_the_quarantined_copies_along(
     session: Session, memory_id: str
