@@ -139,7 +139,7 @@ BUDGETS = {
     "smp_client/passes": 1_730,
     "smp_client/privacy": 920,
     "smp_client/change": 1_520,
-    "smp_client/ask": 1_810,
+    "smp_client/ask": 1_820,
     "smp_client/index": 2_030,
     "smp_client/disk": 2_710,
     "smp_client/text": 1_630,

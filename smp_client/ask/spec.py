@@ -84,7 +84,10 @@ def ask(view: View, specification: Mapping[str, Any], options: Wanted) -> Answer
         table = "FROM memories m"
     by_name = {**_COLUMNS, **dict.fromkeys(_PRIORITY, columns.priority)}
     chosen = ", ".join(["m.key", *(by_name.get(field, "m.data") for field in fields)])
-    rows = view.index.execute(f"SELECT {chosen} {table} WHERE {condition} ORDER BY {NEWEST}", given)
+    # SQLite ends a list of the latest by itself.
+    is_latest = not tests and not counts and sort in ([], [("timestamp", True)])
+    order = f"{NEWEST} LIMIT {want.end}" if is_latest and want.end is not None else NEWEST
+    rows = view.index.execute(f"SELECT {chosen} {table} WHERE {condition} ORDER BY {order}", given)
     found: list[dict[str, Any]] = []  # the values of each field
     for key, *stored in rows:
         memory = {field: _values(field, one) for field, one in zip(fields, stored, strict=True)}
