@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from ratchets import density
 
 TOP = Path(__file__).parent.parent
 CLIENT_MAY_IMPORT = {"yaml", "filelock", "smp_client", "numpy", "safetensors", "tokenizers"}
@@ -34,6 +34,7 @@ def modules(package: str) -> list[Path]:
 EVERY = {str(path.relative_to(TOP)): path for name in ("smp_client", "smp_daemon") for path in modules(name)}
 CLIENT = {name: path for name, path in EVERY.items() if name.startswith("smp_client/")}
 DAEMON = {name: path for name, path in EVERY.items() if name not in CLIENT}
+TESTS = sorted((TOP / "tests").rglob("*.py"))
 
 
 class Import(NamedTuple):
@@ -132,24 +133,15 @@ def test_a_program_starts_without_the_packages_that_take_long_to_load(tmp_path: 
 
 # The rooms of the client from top to bottom. Imports go down only. "" is the front door: memory, session, transaction.
 LAYERS = ("", "agents", "exchange", "passes", "privacy", "change", "ask", "index", "disk", "text", "redaction", "model")
-# How many lines each package may have: a new feature raises it, in a commit that says why.
-BUDGETS = {
-    "smp_client/agents": 1_000,
-    "smp_client/exchange": 2_250,
-    "smp_client/passes": 1_730,
-    "smp_client/privacy": 920,
-    "smp_client/change": 1_520,
-    "smp_client/ask": 1_820,
-    "smp_client/index": 2_030,
-    "smp_client/disk": 2_710,
-    "smp_client/text": 1_630,
-    "smp_client/redaction": 850,
-    "smp_client/model": 950,
-    "smp_daemon/cli": 2_270,
-    "smp_daemon/config": 440,
-    "smp_daemon/ingest": 1_040,
-    "smp_daemon/service": 340,
-    "smp_daemon/mcp": 1_390,
+# Each may fall and never rises. Beside it: where the design wants it.
+# Whoever lowers one lowers it here, in the same commit.
+RATCHETS = {
+    "tokens per code line": 10.14,  # 8.5
+    "packed assignments per 1,000 code lines": 16.8,  # 3
+    "parameters annotated with Any": 221,  # 60
+    "functions with 15 branches or more": 44,  # 12
+    "`# fmt:` comments, tests too": 489,  # 30, tables only
+    "lines over 100 columns, tests too": 536,  # 0
 }
 
 
@@ -180,16 +172,22 @@ def test_no_two_modules_share_a_name() -> None:
     assert {stem for stem in stems if stems.count(stem) > 1} <= {"__init__"}
 
 
-@pytest.mark.parametrize("package", BUDGETS)
-def test_a_package_stays_within_its_budget(package: str) -> None:
-    assert sum(len(path.read_text().splitlines()) for path in modules(package)) <= BUDGETS[package]
-
-
-def test_the_whole_stays_small_enough_for_one_head() -> None:
-    own = [path for path in EVERY.values() if "mcp" not in path.parts]
-    tests = Path(__file__).parent.rglob("*.py")
-    for paths, budget in ((own, 24_000), (tests, 20_000)):
-        assert sum(len(path.read_text().splitlines()) for path in paths) <= budget
+def test_the_counts_that_make_code_hard_to_carry_never_rise() -> None:
+    source = list(EVERY.values())
+    tests = [path for path in TESTS if path != Path(__file__)]
+    lines = [line for path in [*source, *tests] for line in path.read_text().splitlines()]
+    counted = density(source)
+    thousands = counted.code_lines / 1000
+    now = {
+        "tokens per code line": counted.tokens / counted.code_lines,
+        "packed assignments per 1,000 code lines": counted.packed_assignments / thousands,
+        "parameters annotated with Any": counted.any_parameters,
+        "functions with 15 branches or more": counted.tangled_functions,
+        "`# fmt:` comments, tests too": sum("# fmt:" in line for line in lines),
+        "lines over 100 columns, tests too": sum(len(line) > 100 for line in lines),
+    }
+    assert now.keys() == RATCHETS.keys()
+    assert {name: count for name, count in now.items() if count > RATCHETS[name]} == {}
 
 
 def test_the_text_layer_is_pure() -> None:
