@@ -21,7 +21,7 @@ from ..disk.append import Reserved, Tail, note_tail, tail_of
 from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..disk.locks import Lock
 from ..disk.tree import is_left_alone
-from ..model.errors import Conflict, StorageFailed, TransactionPending
+from ..model.errors import Conflict, SMPError, StorageFailed, TransactionPending
 from ..model.record import TURN, kind_of_file
 from ..text.document import INDENT
 from ..text.edits import Edit, Spans, edited, number_of, value_of
@@ -132,7 +132,7 @@ def happen(
         for step in steps:
             (carry_out or journal.carry_out)(scope, step)
         journal.forget(scope, intent, steps)
-    except OSError as error:
+    except (OSError, SMPError) as error:
         said = f"The change is recorded, but: {error}."
         raise TransactionPending(said, session_id=scope.name) from error
 

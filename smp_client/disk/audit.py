@@ -1,7 +1,8 @@
 """`audit.log`: who deleted, restored, purged, exported, imported or anonymised, when and how much.
 
-It never quotes a memory. A line is durable before the action, and a second line says where the
-action fails. The file only grows: SMP never rewrites it, and no purge touches it.
+It never quotes a memory. A line is durable before the action. A second line says that the action
+failed, or that it is recorded in the journal and not finished yet. The file only grows: SMP never
+rewrites it, and no purge touches it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import json
 import os
 import pwd
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
+from ..model.errors import SMPError, TransactionPending
 from ..model.times import render_time
 from ..redaction.redact import Redaction
 from .tree import Tree
@@ -55,10 +57,18 @@ def note(
 def noted(
     tree: Tree, action: str, *, clock: Callable[[], datetime], by: str, **facts: Any
 ) -> Iterator[None]:
-    """Append a line before the action in the block, and another where it fails."""
+    """Append a line before the action in the block, and another if it fails or stays pending.
+
+    The caller always gets the error of the action, also if the second line cannot be written.
+    """
     note(tree, action, at=clock(), by=by, **facts)
     try:
         yield
+    except TransactionPending:
+        with suppress(OSError, SMPError):
+            note(tree, action, at=clock(), by=by, **facts, pending=True)
+        raise
     except BaseException as error:
-        note(tree, action, at=clock(), by=by, **facts, failed=type(error).__name__)
+        with suppress(OSError, SMPError):
+            note(tree, action, at=clock(), by=by, **facts, failed=type(error).__name__)
         raise

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..disk import audit
-from ..model.errors import Invalid
+from ..model.errors import Invalid, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import TURN
@@ -124,7 +124,12 @@ class Exchange:
             with audit.noted(memory.tree, "import", clock=clock, **facts):
                 outcome = intake.take(given)
             facts |= {"count": outcome.counts["added"], "done": True}
-            audit.note(memory.tree, "import", at=clock(), **facts)
+            try:
+                audit.note(memory.tree, "import", at=clock(), **facts)
+            except (OSError, SMPError) as error:
+                # The import is done, so this is not a failure of the import.
+                said = f"The import is done, but {audit.FILE} lacks its last line: {error}"
+                outcome.problems.append(said)
         outcome.notes += notes
         return outcome
 
