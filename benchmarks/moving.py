@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from smp_client import Memory
-from smp_client.exchange.layouts.source import checksums
+from smp_client.exchange.layouts.jsonl_checked import checksums
 from smp_client.model.record import SESSION_KINDS, Kind
 from smp_client.text.format import format_of
 from smp_client.text.values import Value

@@ -26,14 +26,15 @@ from . import forms
 from .entry import Entry, Read
 from .export import Selection, copy_bundle, entries, files_of, session_entries, write_file
 from .intake import Intake, Request
-from .layouts.chat import Placer, Turns
-from .layouts.recognition import SMP, Found, read_export, recognise
+from .layouts import own_export
+from .layouts.reader import Destination, Turns
+from .layouts.recognition import Recognition, recognise
 from .layouts.target import WRITERS, dumps_of, write_folder
 
 if TYPE_CHECKING:
     from ..memory import Memory
 
-Given = str | Path | IO[bytes] | list[Found]
+Given = str | Path | IO[bytes] | Recognition
 
 
 class Exchange:
@@ -156,15 +157,16 @@ class Exchange:
                     outcome.problems.append(f"{name}: {len(ids):,} {word}: {reason}")
         return outcome
 
-    def migrate(self, found: list[Found], **requested: Any) -> Outcome:
+    def migrate(self, found: Recognition, **requested: Any) -> Outcome:
         """Back up, import, set the priorities of the imported sessions, and compare both sides."""
         memory = self.memory
         memory.create()
-        source, at = found[0].source, memory.options.clock()
+        source = found.source
+        at = memory.options.clock()
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", source.path.name)[:40].strip("-") or "root"
         place = memory.root.parent / BACKUP / f"{stem}-{at:%Y%m%dT%H%M%S}.tar.gz"
         place.parent.mkdir(mode=0o700, exist_ok=True)
-        files = list(dict.fromkeys(file for one in found for file in one.files))
+        files = list(dict.fromkeys(file for one in found.found.values() for file in one.files))
         said = (requested.get("by", "user"), f"before the import of {source.path}")
 
         def write(out: IO[bytes]) -> None:
@@ -199,15 +201,19 @@ class Exchange:
         """Return the name of the layout for the audit log, and everything that the source says."""
         if isinstance(source, (str, Path)):
             source = recognise(source)
-        elif not isinstance(source, list):
+        elif not isinstance(source, Recognition):
             name = str(getattr(source, "name", "the export"))
-            return SMP, read_export(io.BytesIO(source.read()), name)
+            return own_export.LAYOUT, own_export.read(io.BytesIO(source.read()), name)
         memory = self.memory
         redaction = memory._scope(GLOBAL).redaction if memory.root.is_dir() else OFF
-        placer = Placer(self._known_turns, lambda text: redaction.redacted_value(text)[0], notes)
-        parts = [part for one in source for part in one.parts]
-        names = ", ".join(one.layout for one in source)
-        return names, (read for part in parts for read in part(placer))
+        notes += source.notes
+
+        def clean(text: str) -> str:
+            return redaction.redacted_value(text)[0]
+
+        destination = Destination(self._known_turns, clean, notes)
+        parts = [part for one in source.found.values() for part in one.parts]
+        return ", ".join(source.found), (read for part in parts for read in part.read(destination))
 
     def _known_turns(self, name: str) -> Turns | None:
         """Return the turns of a session by number; None where there is no such session."""

@@ -128,18 +128,19 @@ def import_(call: Call) -> None:
     memory.require_room()  # before a backup is made beside it
     gc.disable()  # no entry refers to itself, and to look for such costs a fifth of the time
     how: dict[str, Any] = {"replace": call.replace}
-    layouts = [] if path == _STANDARD else recognise(path)
+    recognition = None if path == _STANDARD else recognise(path)
+    layouts = [*recognition.found.values()] if recognition else []
     if not call.json:
         for one in layouts:
             out.tell(f"found {one.layout} ({out.listed(one.files, 3)})")
     with out.progress("entries read:") as advance:
         how["advance"] = advance
+        source = recognition or sys.stdin.buffer
         if call.verify:
-            done = memory.exchange.verify(layouts)
-        elif call.migrate:
-            done = memory.exchange.migrate(layouts, **how)
+            done = memory.exchange.verify(source)
+        elif call.migrate and recognition:
+            done = memory.exchange.migrate(recognition, **how)
         else:
-            source = layouts or sys.stdin.buffer
             done = memory.exchange.import_(source, **how, dry_run=call.dry_run)
     found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files}
              for one in layouts]  # fmt: skip

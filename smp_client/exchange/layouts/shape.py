@@ -1,6 +1,6 @@
 """The fields of another program as SMP's fields. No field is lost.
 
-A field with the meaning of an SMP field gets SMP's name. Any other field keeps its own name. Where
+A field with the meaning of an SMP field gets SMP's name. Any other field keeps its own name. If
 that name or the form of its value means something else in SMP, the field stands under `imported`.
 """
 
@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...model.errors import Invalid
 from ...model.layout import check_new_session_id
@@ -19,11 +19,25 @@ from ...model.record import CHOICES, DECISION, FINDING, LEARNING, PATTERN, PREFE
 from ...model.times import same_time
 from ...text.contents import check_tags
 from ..entry import IMPORTED, Entry, Read, memory_entry
+from .source import Line
 
 UNKNOWN = "unknown"
-_RESERVED = frozenset(("id", "turn", "timestamp", "decay", "pinned", "updated_at", "redacted",
-                       "imported", "imported_id", "turn_ref", "memory_refs",
-                       "version"))  # fmt: skip
+_RESERVED = frozenset(
+    (
+        "id",
+        "turn",
+        "timestamp",
+        "decay",
+        "pinned",
+        "updated_at",
+        "redacted",
+        "imported",
+        "imported_id",
+        "turn_ref",
+        "memory_refs",
+        "version",
+    )
+)
 _WHO = ("by", "agent_id", "agent", "author", "created_by")
 _TEXTS = ("text", "content", "message", "description", "summary")
 # By kind: the names of other programs for who said it, and for its text, the likeliest first.
@@ -35,18 +49,16 @@ _ALIASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     LEARNING.name: (_WHO, ("note", "insight", *_TEXTS)),
     PATTERN.name: (_WHO, ("learning", "insight", *_TEXTS)),
 }
-_SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "major": "important",
-               "trivial": "low", "": "info"}  # fmt: skip
-_TEXT_CHARACTERS, _SPEAKER_CHARACTERS = 2000, 128
-
-
-class Line(NamedTuple):
-    """An object of a source with its file and line, or the problem of an unreadable line."""
-
-    where: str
-    raw: bytes
-    value: dict[str, Any] | None
-    problem: str = ""
+_SEVERITIES = {
+    "blocker": "critical",
+    "fatal": "critical",
+    "severe": "high",
+    "major": "important",
+    "trivial": "low",
+    "": "info",
+}
+_TEXT_CHARACTERS = 2000
+_SPEAKER_CHARACTERS = 128
 
 
 @dataclass
@@ -59,7 +71,7 @@ class Shaper:
     _seen: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     def memory(
-        self, line: Line, kind: Kind, given: Mapping[str, Any], decay: Mapping[str, Any]
+        self, line: Line, kind: Kind, given: Mapping[str, object], decay: Mapping[str, object]
     ) -> Iterator[Read]:
         """Yield the memory of a line, unless an equal line came before.
 
@@ -81,37 +93,123 @@ class Shaper:
         if stamp is not None and at != stamp:
             kept["timestamp"] = stamp
         accessed = time_of(decay.get("last_accessed")) or at or self.written_at
-        record = {"id": source_id, **({"timestamp": at} if at else {}), **fields,
-                  IMPORTED: {"layout": self.layout, **kept},
-                  "decay": {**decay, "last_accessed": accessed}}  # fmt: skip
+        record = {
+            "id": source_id,
+            **({"timestamp": at} if at else {}),
+            **fields,
+            IMPORTED: {"layout": self.layout, **kept},
+            "decay": {**decay, "last_accessed": accessed},
+        }
         memory = memory_entry(self.session, kind.file, kind.type, record)
         yield Read(line.where, memory | {"written_at": self.written_at})
 
 
-def shaped(kind: Kind, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+@dataclass
+class _Fields:
+    """The fields of an entry while they are sorted."""
+
+    kind: Kind
+    left: dict[str, Any]  # those of the source that are not sorted yet
+    ours: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)  # those for `imported`
+
+    def take_named(self) -> None:
+        """Take who said it and its text, under whatever name the source has them."""
+        kind = self.kind
+        for ours, names in zip((kind.actor, kind.text), _ALIASES[kind.name], strict=True):
+            for name in (ours, *names):
+                if _is_fit(ours, self.left.get(name)):
+                    self.ours[ours] = self.left.pop(name)
+                    break
+        if kind.text not in self.ours:
+            self.ours[kind.text] = self._text()
+
+    def _text(self) -> str:
+        """Return the text of an entry that has it in no field of its own."""
+        kind = self.kind
+        for name in (kind.text, *_ALIASES[kind.name][1]):
+            if self.left.get(name):
+                return _words(self.left[name])
+        if isinstance(self.left.get("key"), str) and "value" in self.left:
+            return text_of_pair(self.left["key"], self.left["value"])
+        if kind is TURN:
+            return ""
+        return _words(self.left) if self.left else "(nothing was said)"
+
+    def take_lists(self) -> None:
+        """Take tags, references and `approved_by`; keep lists that SMP cannot hold."""
+        tags = self.left.pop("tags", None)
+        valid = good_tags(tags)
+        if valid:
+            self.ours["tags"] = valid
+        if tags and valid != tags:
+            self.kept["tags"] = tags
+        references = self.left.pop("references", None)
+        ids = _texts_in(references)
+        if ids:
+            self.ours["memory_refs" if self.kind is TURN else "references"] = ids
+        if references and ids != references:
+            self.kept["references"] = references
+        if self.kind is DECISION and isinstance(self.left.get("approved_by"), list):
+            self.ours["agreed_by"] = self.left.pop("approved_by")
+
+    def take_choices(self) -> None:
+        """Take fields that must be one of a few words; keep the source's other words."""
+        if self.kind is FINDING:
+            self._take_severity()
+            self._take_status()
+        choices = CHOICES.get((self.kind.name, "confidence"), ())
+        if choices and "confidence" in self.left and self.left["confidence"] not in choices:
+            self.kept["confidence"] = self.left.pop("confidence")
+        if self.kind.name == PREFERENCE.name:
+            self.ours["confidence"] = self.left.pop("confidence", "inferred")
+            if isinstance(self.left.get("key"), str) and "topic" not in self.left:
+                self.ours["topic"] = self.left["key"]
+
+    def _take_severity(self) -> None:
+        given = self.left.pop("severity", None)
+        severity = severity_of(given) or "medium"
+        self.ours["severity"] = severity
+        if given not in (None, severity):
+            self.kept["severity"] = given
+
+    def _take_status(self) -> None:
+        if isinstance(self.left.get("status"), str) and "resolution" not in self.left:
+            self.ours["resolution"] = {"status": self.left.pop("status")}
+
+    def take_others(self) -> None:
+        """Take every other field by its own name, unless that name means something else."""
+        for name, value in self.left.items():
+            is_type = self.kind is TURN and name == "type"
+            if name in _RESERVED or name in self.ours or is_type:
+                self.kept[name] = value
+            else:
+                self.ours[name] = value
+        for name in (self.kind.actor, *self.kind.required):
+            self.ours.setdefault(name, UNKNOWN)
+        if self.kind is TURN:
+            self.ours["type"] = "message"
+
+
+def shaped(kind: Kind, given: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return SMP's fields of an entry, and the fields to be kept under `imported`."""
-    left, fields, kept = dict(given), dict[str, Any](), dict[str, Any]()
-    for ours, names in zip((kind.actor, kind.text), _ALIASES[kind.name], strict=True):
-        name = next((name for name in (ours, *names) if _is_fit(ours, left.get(name))), None)
-        if name is not None:
-            fields[ours] = left.pop(name)
-    if kind.text not in fields:
-        names = (kind.text, *_ALIASES[kind.name][1])
-        said = next((left[name] for name in names if left.get(name)), None)
-        if said is None and isinstance(left.get("key"), str) and "value" in left:
-            fields[kind.text] = f"{left['key']}: {_words(left['value'])}"
-        elif said is None and kind is not TURN:
-            fields[kind.text] = _words(left) if left else "(nothing was said)"
-        else:
-            fields[kind.text] = "" if said is None else _words(said)
-    _take_lists(kind, left, fields, kept)
-    _take_choices(kind, left, fields, kept)
-    for name, value in left.items():
-        is_ours = name in _RESERVED or name in fields or (kind is TURN and name == "type")
-        (kept if is_ours else fields)[name] = value
-    for name in (kind.actor, *kind.required):
-        fields.setdefault(name, UNKNOWN)
-    return {**fields, "type": "message"} if kind is TURN else fields, kept
+    fields = _Fields(kind, dict(given))
+    fields.take_named()
+    fields.take_lists()
+    fields.take_choices()
+    fields.take_others()
+    return fields.ours, fields.kept
+
+
+def severity_of(word: object) -> str | None:
+    """Return SMP's severity for the word of another program; None for a word that is not one."""
+    said = word.strip().lower() if isinstance(word, str) else ""
+    return said if said in CHOICES[FINDING.name, "severity"] else _SEVERITIES.get(said)
+
+
+def text_of_pair(key: object, value: object) -> str:
+    """Return the text of a preference that a key and a value make."""
+    return f"{key}: {_words(value)}"
 
 
 def _is_fit(ours: str, value: object) -> bool:
@@ -120,41 +218,14 @@ def _is_fit(ours: str, value: object) -> bool:
     return ours != "speaker" or (value.isprintable() and len(value) <= _SPEAKER_CHARACTERS)
 
 
-def _take_lists(
-    kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]
-) -> None:
-    """Move tags, references and `approved_by` to `fields`; keep lists that SMP cannot hold."""
-    tags, references = left.pop("tags", None), left.pop("references", None)
+def _texts_in(references: object) -> list[str]:
+    """Return the ids in a list of references, or in the lists of a mapping."""
     parts = references.values() if isinstance(references, dict) else [references]
-    listed = (item for part in parts if isinstance(part, list) for item in part)
-    ids = [item for item in listed if isinstance(item, str)]
-    ours = {"tags": good_tags(tags), "memory_refs" if kind is TURN else "references": ids}
-    fields |= {name: value for name, value in ours.items() if value}
-    kept |= {"tags": tags} if tags and ours["tags"] != tags else {}
-    kept |= {"references": references} if references and ids != references else {}
-    if kind is DECISION and isinstance(left.get("approved_by"), list):
-        fields["agreed_by"] = left.pop("approved_by")
-
-
-def _take_choices(
-    kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]
-) -> None:
-    """Move fields that must be one of a few words to `fields`; keep the source's other words."""
-    if kind is FINDING:
-        severity = left.pop("severity", None)
-        word = severity.strip().lower() if isinstance(severity, str) else ""
-        is_ours = word in CHOICES[FINDING.name, "severity"]
-        fields["severity"] = word if is_ours else _SEVERITIES.get(word, "medium")
-        kept |= {"severity": severity} if severity not in (None, fields["severity"]) else {}
-        if isinstance(left.get("status"), str) and "resolution" not in left:
-            fields["resolution"] = {"status": left.pop("status")}
-    choices = CHOICES.get((kind.name, "confidence"), ())
-    if choices and "confidence" in left and left["confidence"] not in choices:
-        kept["confidence"] = left.pop("confidence")
-    if kind.name == PREFERENCE.name:
-        fields["confidence"] = left.pop("confidence", "inferred")
-        if isinstance(left.get("key"), str) and "topic" not in left:
-            fields["topic"] = left["key"]
+    ids: list[str] = []
+    for part in parts:
+        if isinstance(part, list):
+            ids += [item for item in part if isinstance(item, str)]
+    return ids
 
 
 def good_tags(tags: object) -> list[str]:
@@ -178,14 +249,19 @@ def session_id(name: str) -> str:
 
 
 def session_entry(
-    layout: str, name: str, metadata: Mapping[str, Any], kept: Mapping[str, Any]
+    layout: str, name: str, metadata: Mapping[str, object], kept: Mapping[str, object]
 ) -> Entry:
     """Return the entry that begins a session of another layout, without empty fields."""
     session = session_id(name)
-    notes = {"layout": layout, **({"session_id": name} if name != session else {}), **kept}
+    named = {"session_id": name} if name != session else {}
+    notes = {"layout": layout, **named, **kept}
     given = {key: value for key, value in metadata.items() if value not in (None, {}, [])}
-    return {"entry": "session", "session": session, "place": "active",
-            "metadata": {**given, IMPORTED: notes}}  # fmt: skip
+    return {
+        "entry": "session",
+        "session": session,
+        "place": "active",
+        "metadata": {**given, IMPORTED: notes},
+    }
 
 
 def participants(user: object, agents: object) -> dict[str, Any]:
@@ -203,11 +279,14 @@ def time_of(value: object) -> str | None:
         return None
 
 
-def share(value: Any, otherwise: float) -> float:
+def share(value: object, otherwise: float) -> float:
     """Return a number from 0 to 1; `otherwise` for any other value."""
-    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else otherwise
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return otherwise
+    return float(value) if 0 <= value <= 1 else otherwise
 
 
-def _words(value: Any) -> str:
-    is_text = isinstance(value, str)
-    return value if is_text else json.dumps(value, ensure_ascii=False)[:_TEXT_CHARACTERS]
+def _words(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)[:_TEXT_CHARACTERS]

@@ -21,7 +21,7 @@ from ...model.errors import Conflict, StorageFailed
 from ...model.layout import GLOBAL
 from ...model.record import DECISION, RELATIONSHIP, STATE_HISTORY, TURN, Kind
 from ..entry import IMPORTED, IMPORTED_ID, Entry, kind_for
-from . import source
+from . import jsonl, jsonl_checked, jsonl_per_kind
 
 _BOOKKEEPING = frozenset(("id", "turn", "timestamp", "decay", "redacted", IMPORTED, IMPORTED_ID))
 _TYPES = {"turn": "conversation", "learning": "finding", "pattern": "finding"}
@@ -45,7 +45,7 @@ def dumps_of(given: Iterable[Entry], layout: str) -> tuple[list[Dump], Counter[s
     for entry in given:
         word, name = entry.get("entry"), entry.get("session", "")
         kind = kind_for(name, entry["file"]) if word == "memory" else None
-        if name == GLOBAL and layout != source.PER_KIND:
+        if name == GLOBAL and layout != jsonl_per_kind.LAYOUT:
             left_out["global memory"] += word == "memory"
         elif word == "session":
             dumps.setdefault(name, Dump(name)).metadata = entry["metadata"]
@@ -106,15 +106,15 @@ def _jsonl(dump: Dump) -> dict[str, bytes]:
 
 def _per_kind(dump: Dump) -> dict[str, bytes]:
     """Return the files of one session; for `global`, those of `shared/`."""
-    places = {kind.name: file for file, kind in source.KINDS.items()}
+    places = {kind.name: file for file, kind in jsonl_per_kind.KINDS.items()}
     places["learning"] = places["finding"]
     if dump.session == GLOBAL:
-        places = {kind.name: file for file, kind in source.SHARED.items()}
+        places = {kind.name: file for file, kind in jsonl_per_kind.SHARED.items()}
     rows: dict[str, list[dict[str, Any]]] = {file: [] for file in places.values()}
     for kind, record in dump.records:
         rows[places[kind.name]].append(_row(kind, record))
     if dump.session == GLOBAL:
-        return {f"shared/{file}": _lines([{f"{source.SHARED[file].type}s": listed}])
+        return {f"shared/{file}": _lines([{f"{jsonl_per_kind.SHARED[file].type}s": listed}])
                 for file, listed in rows.items()}  # fmt: skip
     top, said = f"sessions/{dump.session}", dump.metadata
     found = {f"{top}/{file}": _lines(listed) for file, listed in rows.items()}
@@ -131,7 +131,7 @@ def _per_kind(dump: Dump) -> dict[str, bytes]:
                        "last_accessed": said.get("last_accessed")},
         "version": "1.0",
     }  # fmt: skip
-    return {**found, f"{top}/{source.MANIFEST}": _lines([manifest])}
+    return {**found, f"{top}/{jsonl_per_kind.MANIFEST}": _lines([manifest])}
 
 
 def _row(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,11 +175,14 @@ def _checked(dump: Dump) -> dict[str, bytes]:
                "type": plain.type, "content": content, "importance": plain.base,
                "decay_factor": plain.factor, "tags": [str(tag) for tag in tags],
                "references": [_name(one) for one in plain.references]}  # fmt: skip
-        rows.append({**row, "checksum": next(source.checksums(row))})
+        rows.append({**row, "checksum": next(jsonl_checked.checksums(row))})
     marks = [{"id": _name(mark["id"]), "timestamp": mark.get("at"), "reason": mark.get("reason")}
              for mark in dump.tombstones]  # fmt: skip
     top = f"sessions/{session}"
-    found = {f"{top}/{source.MEMORY}": _lines(rows), f"{top}/{source.TOMBSTONES}": _lines(marks)}
+    found = {
+        f"{top}/{jsonl_checked.MEMORY}": _lines(rows),
+        f"{top}/{jsonl_checked.TOMBSTONES}": _lines(marks),
+    }
     counts = Counter(f"{row['type']}s" for row in rows)
     types = ("conversations", "decisions", "findings", "preferences")
     metadata = {
@@ -189,7 +192,7 @@ def _checked(dump: Dump) -> dict[str, bytes]:
         "decay_config": said.get("decay_config", {"enabled": True}), "preferences": {},
         "statistics": {name: counts[name] for name in types}, "version": 1,
     }  # fmt: skip
-    return {**found, f"{top}/{source.METADATA}": _lines([metadata])}
+    return {**found, f"{top}/{jsonl_checked.METADATA}": _lines([metadata])}
 
 
 def _name(name: str, size: int = _ID_CHARACTERS) -> str:
@@ -204,7 +207,7 @@ def _lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 WRITERS: dict[str, Callable[[Dump], dict[str, bytes]]] = {
-    source.JSONL: _jsonl, source.PER_KIND: _per_kind, source.CHECKED: _checked,
+    jsonl.LAYOUT: _jsonl, jsonl_per_kind.LAYOUT: _per_kind, jsonl_checked.LAYOUT: _checked,
 }  # fmt: skip
 
 
