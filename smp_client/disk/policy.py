@@ -19,6 +19,7 @@ from ..model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from ..model.priority import Policy, Rule
 from ..model.ranking import Weights
 from ..model.times import now
+from ..redaction.patterns import patterns_of, said_of
 from ..redaction.redact import Redaction
 from .tree import Tree, version_of
 
@@ -48,7 +49,7 @@ class Options(NamedTuple):
 def publish(tree: Tree, policy: Policy, weights: Weights, redaction: Redaction | None) -> None:
     """Write the configuration for every client under a root."""
     wanted = (redaction or Redaction())._asdict()
-    wanted["patterns"] = dict(wanted["patterns"])
+    wanted["patterns"] = said_of(wanted["patterns"])
     content = {"version": 1, **_numbers(policy, weights), "redaction": wanted}
     tree.replace(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n", durable=False)
 
@@ -95,7 +96,7 @@ def _parse(content: bytes) -> Published:
     """
     said = json.loads(content)
     decay, ranking, wanted = said.get("decay"), said.get("ranking"), said["redaction"]
-    lists = {"personal": tuple(wanted["personal"]), "patterns": tuple(wanted["patterns"].items())}
+    lists = {"personal": tuple(wanted["personal"]), "patterns": patterns_of(wanted["patterns"])}
     redaction = Redaction(**{**wanted, **lists, "enabled": True})
     if not _fits({"decay": decay, "ranking": ranking}, _numbers(Policy(), Weights())):
         return Published(redaction=redaction, is_sound=False)  # of another version, perhaps

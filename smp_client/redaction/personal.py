@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .secrets import Found, joined
+from .found import Found, joined
 
 _LOCAL_PART = re.compile(r"[\w.%+'-]{1,64}+")  # read backwards
 _DOMAIN = re.compile(

@@ -6,9 +6,7 @@ the text alone says nothing. Keys are never changed, so a key that is itself a s
 
 from __future__ import annotations
 
-import functools
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -16,10 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ..model import errors
 from ..model.deadline import step
 from ..model.errors import Invalid
+from .found import Found, joined
+from .patterns import (
+    REPLACEMENT,
+    Pattern,
+    patterns_of,
+    placeholder,
+    placeholders,
+    problem_of,
+    problem_of_replacement,
+)
 
 if TYPE_CHECKING:
     from ..text.values import Value
-    from .secrets import Found
 
 T = TypeVar("T")
 
@@ -27,12 +34,9 @@ FIELD = "redacted"  # of a record: how many secrets of each kind were redacted
 WORD = "redacted"  # stands for a secret where only a name may stand: a tag, an id
 UNLOCKED = ("report", "redact", "off")
 PERSONAL_KINDS = ("email", "ip_address", "path", "phone")
-PATTERNS_CAP = 100
-PATTERN = "3 to 100 letters, digits, blanks and .,:/@_-, with # for a digit and * for a word"
 _DEPTH_CAP = 64
 _ROUNDS = 64  # far more than any text needs
 _KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
-_PLACEHOLDER = r"\[redacted: [a-z0-9_ ]{1,40}\]"
 # In one entry of a list, how the key and the value are called: `{name: DB_PASSWORD, value: …}`.
 _KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "preference")
 _NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"))
@@ -41,20 +45,36 @@ _NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"
 class _Redaction(NamedTuple):
     enabled: bool = True
     personal: tuple[str, ...] = ()
-    patterns: tuple[tuple[str, str], ...] = ()
+    patterns: tuple[Pattern, ...] = ()
     unlocked_edits: str = "report"
+    replacement: str = REPLACEMENT
 
 
 class Redaction(_Redaction):
-    """The data that a write takes out: secrets, `personal` kinds, and own `patterns` with names.
+    """The data that a write takes out: secrets, `personal` kinds, and own `patterns`.
 
-    In a pattern, `#` is a digit and `*` a run of letters and digits. `unlocked_edits` says
-    whether the daemon reports or redacts secrets in edited files.
+    The patterns are a mapping as in the settings, or a list of names with simple patterns.
+    `replacement` stands for everything that is redacted; `{kind}` in it is the kind.
+    `unlocked_edits` says whether the daemon reports or redacts secrets in edited files.
     """
 
-    def __new__(cls, *given: Any, **named: Any) -> Redaction:
-        self = super().__new__(cls, *given, **named)
-        problems = [problem for name, one in self.patterns if (problem := problem_of(name, one))]
+    def __new__(
+        cls,
+        enabled: bool = True,
+        personal: tuple[str, ...] = (),
+        patterns: Mapping[str, str | Mapping[str, str]] | Iterable[Pattern | tuple[str, str]] = (),
+        unlocked_edits: str = "report",
+        replacement: str = REPLACEMENT,
+    ) -> Redaction:
+        try:
+            given = patterns_of(patterns) if isinstance(patterns, Mapping) else patterns
+        except ValueError as error:
+            raise Invalid([str(error)]) from error
+        own = tuple(Pattern(*one) for one in given)
+        self = super().__new__(cls, enabled, personal, own, unlocked_edits, replacement)
+        problems = [problem for one in own if (problem := problem_of(one))]
+        if problem := problem_of_replacement(replacement):
+            problems.append(problem)
         for kind in self.personal:
             if kind not in PERSONAL_KINDS:
                 problems.append(f"kind {kind!r} must be one of {', '.join(PERSONAL_KINDS)}")
@@ -75,15 +95,19 @@ class Redaction(_Redaction):
         """Return whether none of these values holds a secret."""
         if not self.enabled:
             return True
-        from .secrets import kind_of, secrets
+        from .named import Bond, kind_of
+        from .secrets import secrets
 
         texts: dict[str, None] = {}  # words and times come again and again
         for key, text in itertools.chain.from_iterable(_texts(value, "") for value in values):
-            if key and kind_of(key, text):
+            if key and kind_of(key, text, Bond.GIVEN):
                 return False
             texts[text] = None
         whole = "\n".join(texts)  # mostly nothing is found, so all are asked at once
-        return not secrets(whole) and not self._configured(whole)
+        if secrets(whole) or self._personal(whole):
+            return False
+        # An own expression may speak of the beginning or the end of a text.
+        return not any(self._own(text) for text in texts) if self.patterns else True
 
     def redacted_fields(self, fields: Mapping[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
         """Redact the fields of a record. `redacted` counts the secrets, also those of before."""
@@ -99,9 +123,13 @@ class Redaction(_Redaction):
 
     def secrets_by_key(self, value: Any) -> list[str]:
         """Return the texts that are secrets by the keys they stand under."""
-        from .secrets import kind_of
+        from .named import Bond, kind_of
 
-        return [text for key, text in _texts(value, "") if key and kind_of(key, text)]
+        found: list[str] = []
+        for key, text in _texts(value, ""):
+            if key and kind_of(key, text, Bond.GIVEN):
+                found.append(text)
+        return found
 
     def require_clean_name(self, what: str, name: object) -> None:
         """Raise Invalid where a name is a secret: a name cannot be redacted."""
@@ -133,33 +161,36 @@ class Redaction(_Redaction):
         def find(text: str) -> Iterator[tuple[int, int, str]]:
             for start, end, kind in self._found(text, key):
                 kinds[kind] += 1
-                yield start, end, placeholder(kind)
+                yield start, end, placeholder(kind, own.get(kind, self.replacement))
 
+        own = {one.name: one.replacement for one in self.patterns if one.replacement}
         return replaced(text, find)
 
     def _found(self, text: str, key: str) -> Iterator[Found]:
-        """Yield, in order, the spans to be redacted that are no placeholder already."""
+        """Yield, in order, the spans to be redacted that are not placeholders already."""
         step()
-        from .secrets import joined
+        found = [*secrets_under(key, text), *self._personal(text), *self._own(text)]
+        if not found:
+            return
+        known = frozenset((self.replacement, *(one.replacement for one in self.patterns)))
+        standing = placeholders(known - {""})
+        bare = standing.sub(lambda match: " " * len(match[0]), text)
+        found = [one for one in found if any(map(str.isalnum, bare[one.start : one.end]))]
+        # A placeholder is replaced as a whole or not at all, so that the rounds come to an end.
+        spans = [match.span() for match in standing.finditer(text)]
+        yield from joined(_widened(one, spans) for one in found)
 
-        if found := [*secrets_under(key, text), *self._configured(text)]:
-            bare = re.sub(_PLACEHOLDER, lambda match: " " * len(match[0]), text)
-            for one in joined(found):
-                if any(map(str.isalnum, bare[one.start : one.end])):
-                    yield one
+    def _personal(self, text: str) -> list[Found]:
+        """Return the personal data in a text that are redacted."""
+        if not self.personal:
+            return []
+        from .personal import personal
 
-    def _configured(self, text: str) -> list[Found]:
-        """Return the personal data and the finds of own patterns in a text."""
-        found: list[Found] = []
-        if self.personal:
-            from .personal import personal
+        return [one for one in personal(text) if one.kind in self.personal]
 
-            found = [one for one in personal(text) if one.kind in self.personal]
-        for name, pattern in self.patterns:
-            from .secrets import Found
-
-            found += [Found(*match.span(), name) for match in _compiled(pattern).finditer(text)]
-        return found
+    def _own(self, text: str) -> list[Found]:
+        """Return the finds of own patterns in a text."""
+        return [found for pattern in self.patterns for found in pattern.find(text)]
 
 
 OFF = Redaction(enabled=False)
@@ -188,10 +219,6 @@ def replaced(text: str, find: Callable[[str], Iterable[tuple[int, int, str]]]) -
     return text
 
 
-def placeholder(kind: str) -> str:
-    return f"[redacted: {kind.replace('_', ' ')}]"
-
-
 def listed_kinds(kinds: Mapping[str, int]) -> str:
     """Return the kinds as a person reads them: `2 × github token, password`."""
     counts = [(f"{count} × " if count > 1 else "", kind) for kind, count in sorted(kinds.items())]
@@ -218,30 +245,23 @@ def harmless(text: str) -> str:
 errors.conceal = harmless
 
 
-def problem_of(name: object, pattern: object) -> str:
-    """Return the mistake in an own pattern; empty where it can be used."""
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
-        right = "1 to 40 small letters, digits or '_', beginning with a letter"
-        return f"the name of a pattern must be {right}, not {name!r}"
-    is_plain = isinstance(pattern, str) and re.fullmatch(r"[\w .,:/@#*-]{3,100}", pattern)
-    if not is_plain or len(re.findall(r"[^\W_]|#", str(pattern))) < 2:
-        return f"pattern {name!r} must be {PATTERN}"
-    # A word is read to its end, so that no text takes long.
-    is_cut = re.search(r"\*(?:[^\W_]|[#*])", str(pattern))
-    return f"in pattern {name!r} a blank or a sign must stand behind *" if is_cut else ""
-
-
-@functools.lru_cache(maxsize=PATTERNS_CAP)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    inner = re.escape(pattern).replace(r"\#", r"\d").replace(r"\*", r"[^\W_]{1,64}+")
-    return re.compile(rf"(?<![^\W_]){inner}(?![^\W_])", re.IGNORECASE)
+def _widened(one: Found, standing: Iterable[tuple[int, int]]) -> Found:
+    """Return a find together with the placeholders that it touches."""
+    start = one.start
+    end = one.end
+    for first, last in standing:
+        if first < one.end and one.start < last:
+            start = min(start, first)
+            end = max(end, last)
+    return Found(start, end, one.kind)
 
 
 def secrets_under(key: str, text: str) -> list[Found]:
     """Return the secrets in a text that stands under a key, which may name it a secret."""
-    from .secrets import Found, kind_of, secrets
+    from .named import Bond, kind_of
+    from .secrets import secrets
 
-    kind = kind_of(key, text) if key else None
+    kind = kind_of(key, text, Bond.GIVEN) if key else None
     return [Found(0, len(text), kind)] if kind else secrets(text)
 
 
@@ -266,5 +286,7 @@ def _pair_of(value: Mapping[str, Any]) -> tuple[str | None, str]:
         if isinstance(value.get(part), str):
             for name in _KEY_PARTS:
                 if isinstance(key := value.get(name), str) and 0 < len(key) <= 128:
-                    return part, key
+                    # A preference of one word may be about secrets: `topic: token`, `JWT`.
+                    is_about = name == "topic" and not any(map(str.isdigit, value[part]))
+                    return (None, "") if is_about else (part, key)
     return None, ""

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache
 from string import ascii_lowercase, ascii_uppercase
-from typing import NamedTuple
+
+from .found import Found, joined
+from .named import NAMED_KINDS, is_mixed, named, stands_for
 
 # Kinds and the beginnings of tokens, behind which letters and digits stand in no order.
 _PREFIXED = """
@@ -116,14 +118,6 @@ _BLANK = re.compile(r"[xX0*.#_…-]*+(?:your\w*+)?", re.IGNORECASE)  # where a t
 _DRAWN = re.compile(r"[A-Za-z](?=\d)|\d(?=[A-Za-z])")  # letters and digits by turns
 
 
-class Found(NamedTuple):
-    """A span of a text, and the kind of secret or personal data that stands there."""
-
-    start: int
-    end: int
-    kind: str
-
-
 _Row = tuple[str, str, str, str]  # kind, hint, pattern and check
 
 
@@ -143,9 +137,8 @@ def _by_hint(table: str) -> dict[str, list[_Row]]:
 
 _PAIRS = "\n".join(f"{pair} W{{16,}}+ drawn" for pair in re.split(r"\n|  ", _PREFIXED)[1:-1])
 _BY_HINT, _BY_FOLDED_HINT = _by_hint(f"\n{_PAIRS}{_ISSUED}"), _by_hint(_FOLDED)
-_NAMED_KINDS = ("password", "token", "api_key", "secret_key", "secret", "aws_secret_key")
 _ROWS = [row for rows in (*_BY_HINT.values(), *_BY_FOLDED_HINT.values()) for row in rows]
-SECRET_KINDS = tuple(dict.fromkeys([*(row[0] for row in _ROWS), *_NAMED_KINDS]))
+SECRET_KINDS = tuple(dict.fromkeys([*(row[0] for row in _ROWS), *NAMED_KINDS]))
 _STEMS = ("pass", "pw", "secret", "token", "key", "credential")
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
@@ -164,19 +157,8 @@ def secrets(text: str) -> list[Found]:
     for rows in [rows for hint, rows in _BY_FOLDED_HINT.items() if hint in folded]:
         found += _issued(rows, text, re.IGNORECASE)
     if stems := [stem for stem in _STEMS if stem in folded]:
-        found += _named(text, folded, stems)
+        found += named(text, folded, stems)
     return joined(found) if len(found) > 1 else found
-
-
-def joined(found: Iterable[Found]) -> list[Found]:
-    """Return the finds in order. Those that overlap are one, of the kind that was given first."""
-    kept: list[tuple[int, Found]] = []
-    for rank, one in sorted(enumerate(found), key=lambda pair: pair[1].start):
-        if kept and one.start < kept[-1][1].end:
-            first, last = min(kept[-1], (rank, one)), kept.pop()[1]
-            rank, one = first[0], Found(last.start, max(last.end, one.end), first[1].kind)
-        kept.append((rank, one))
-    return [one for _, one in kept]
 
 
 def _issued(rows: list[_Row], text: str, flags: int) -> Iterator[Found]:
@@ -195,12 +177,6 @@ def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII | flags)
 
 
-def _mixed(value: str) -> bool:
-    """Return whether letters and digits stand in one long run, as in no identifier."""
-    runs = re.findall(r"[A-Za-z0-9]{12,}", value)
-    return any(not run.isalpha() or len(run) >= 32 for run in runs if not run.isdigit())
-
-
 def _is_literal(value: str) -> bool:
     """Not `${PASSWORD}`, `<password>`, `%s` or `***`."""
     return not re.fullmatch(r"\$.*|%\w*%?|[<{\[:].*|[xX*.…•]+", value)
@@ -216,226 +192,7 @@ def _is_login(value: str) -> bool:
 
 
 _CHECKS: dict[str, Callable[[str], bool]] = {
-    "mixed": _mixed, "literal": _is_literal, "login": _is_login,
-    "drawn": lambda value: _mixed(value) or len(_DRAWN.findall(value)) >= 4,
-    "random": lambda value: _mixed(value) and not _stands_for(value),
+    "mixed": is_mixed, "literal": _is_literal, "login": _is_login,
+    "drawn": lambda value: is_mixed(value) or len(_DRAWN.findall(value)) >= 4,
+    "random": lambda value: is_mixed(value) and not stands_for(value),
 }  # fmt: skip
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Names are judged by their last word, which the word before may deny, and some may follow.
-_PASSWORD = re.compile(
-    r"pass|pw|passw|passcode|pwd|.*(?:passwo?r?d|passphrase|passwort)|(?:db|user)pass"
-)
-_SECRET = re.compile(
-    r"secrets|credentials?|.*secret|.*token"
-    r"|.*(?:api|access|secret|private|auth|encryption|signing|account|master|client|shared)key"
-)
-# Of which a key is secret. There are others: primary, partition, cache, sort, public.
-_KEYS = _words(
-    "api access secret private auth authentication encryption encrypt decryption signing "
-    "signature account master client service storage admin deploy deployment webhook session "
-    "subscription hmac aes jwt license licence app application write ssh gpg pgp bot shared "
-    "django flask rails consumer integration"
-)
-_SUFFIXES = _words(
-    "value val prod production dev development staging stage test testing live local old new "
-    "plain raw b64 base64 main primary secondary backup base s"
-)
-# Before a name: a token of a pager, a lexer or a model.
-_DENIALS = _words(
-    "public next page nextpage continuation previous prev last first current sync resume pad eos "
-    "bos unk mask sep cls stop special start end max min total input output prompt completion "
-    "lexer parser string keyword cancellation pagination design"
-)
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_NAME_BEFORE = re.compile(r"[\w.-]{0,40}+(?: [A-Za-z]{1,20}+(?![\w.-])){0,2}", re.ASCII)
-_PLAIN_CHARACTERS = 200
-# The rest of a name behind its stem, a type perhaps, the sign, and the value.
-_ASSIGNED = re.compile(
-    rf"""
-    [\w.-]{{0,40}}+ (?P<name>) (?: \\{{0,3}}["'`] | \*{{1,2}} | [\])] ){{0,4}}+
-    (?: [ ]{{0,4}}:[ ]{{0,4}}[A-Za-z_][\w.]{{0,30}}+ (?:\[[^\]\n]{{0,40}}\])? (?:[ ]?\|[ ]?None)?
-        [ ]{{0,4}}=(?!=)[ ]{{0,4}}
-      | [ \t]{{0,8}}(?:=>|:=|\+=|={{1,3}}|[:：＝])\*{{0,2}}[ \t]{{0,8}} | (?P<flag> [ ] ) )
-    (?: [fbru]{{0,2}} (?P<quote> \\{{0,3}}["'`] )
-        (?P<quoted> [^"'`\n\\]{{1,500}}+(?!'') | (?:''|(?!(?P=quote))(?:[^\n\\]|\\.)){{1,500}}+ )
-        (?P=quote)
-      | (?P<plain> [^\s"'`<>]{{1,{_PLAIN_CHARACTERS}}}+ ) )
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_ANOTHER = re.compile(r"([\w.-]{1,40}+)[:=]")
-_REST = re.compile(r"[^\s\"'`<>]*+")
-_PLAIN_END = re.compile(
-    r"""&(?:amp;)?[\w.%-]{1,60}= | [;,](?=[A-Za-z\ _]{1,40}=|$) | \\[nrt"'] | ,["'{\[] | \\\\$""",
-    re.VERBOSE,
-)
-
-
-def _named(text: str, folded: str, stems: list[str]) -> Iterator[Found]:
-    """Yield the values whose name says that they are secret."""
-    for stem in stems:
-        at = folded.find(stem)
-        while at >= 0:
-            after = at + len(stem)
-            match = _ASSIGNED.match(text, after)
-            # A blank alone stands before the value of an option, and of nothing else.
-            if match and (match["flag"] is None or "--" in text[max(0, at - 62) : at]):
-                backwards = _NAME_BEFORE.match(text[max(0, at - 60) : at][::-1])
-                first = at - (backwards.end() if backwards else 0)
-                is_flag = "--" in text[max(0, first - 2) : at]
-                value, begin, end = _value(match)
-                is_none = text.endswith("redacted: ", 0, first) or (match["flag"] and not is_flag)
-                sign = text[match.end("name") : begin]
-                is_set = match["quoted"] is not None or sign == "="
-                kind = kind_of(text[first : match.start("name")], value, is_set=is_set)
-                if kind and not is_none:
-                    if match["plain"] and len(value) == _PLAIN_CHARACTERS:
-                        rest = _REST.match(text, end)  # it was judged by its beginning
-                        end = rest.end() if rest else end
-                    yield Found(begin, end, kind)
-                    after = end
-            at = folded.find(stem, after)
-
-
-def _value(match: re.Match[str]) -> tuple[str, int, int]:
-    """Return the value to judge, and its span in the text."""
-    if match["quoted"] is not None:
-        return match["quoted"], *match.span("quoted")
-    value, begin = match["plain"], match.start("plain")
-    if cut := _PLAIN_END.search(value):
-        value = value[: cut.start()]
-    elif len(value) == _PLAIN_CHARACTERS:
-        return value, begin, match.end("plain")
-    value = value.rstrip(".,;:)]}\\")
-    return value, begin, begin + len(value)
-
-
-@lru_cache(maxsize=1024)
-def says_secret(name: str) -> str:
-    """Return the word of a name that says that its value is secret; empty where none does."""
-    words = [word.lower() for word in _WORD.findall(name)]
-    while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
-        words.pop()
-    last, before = words[-1] if words else "", words[-2] if len(words) > 1 else ""
-    if last == "key":
-        return f"{before}key" if before in _KEYS else ""
-    is_secret = _PASSWORD.fullmatch(last) or _SECRET.fullmatch(last)
-    return last if is_secret and before not in _DENIALS else ""
-
-
-def kind_of(name: str, value: str, *, is_set: bool = False) -> str | None:
-    """Return of which kind of secret the value of a name is; None where it is none.
-
-    A password has a digit or a sign, or is a word that is set: `PASSWORD=word`, `password: "word"`.
-    A token must look random.
-    """
-    word = says_secret(name)
-    if not word or len(value) < 4 or " " in value:
-        return None
-    another = _ANOTHER.match(value)  # has its own turn
-    if (another and says_secret(another[1])) or (_stands_for(value) and not value.isdigit()):
-        return None
-    if _PASSWORD.fullmatch(word):
-        is_word = is_set and value.isascii() and value[0].isalnum()
-        is_word = is_word and value != name and value.lower() not in _NO_PASSWORDS
-        return "password" if is_word or _is_password(value) else None
-    if not _is_opaque(value):
-        return None
-    if word.endswith("key"):
-        if re.fullmatch("[A-Za-z0-9+/]{40}", value) and re.search("(?i)aws|access", name):
-            return "aws_secret_key"
-        return "api_key" if word == "apikey" else "secret_key"
-    return "token" if word.endswith("token") else "secret"
-
-
-# Words that code and forms set a password to, and that are none.
-_NO_PASSWORDS = _words(
-    "none null nil true false undefined empty unset hidden required optional string text str "
-    "password passwd pass secret token prompt stdin input changed wrong invalid missing env file"
-)
-
-
-def _is_password(value: str) -> bool:
-    core = value.rstrip(".,;:!?")
-    if not core.isascii() or (core != value and _stands_for(core) and not core.isdigit()):
-        return False
-    letters, digits = any(map(str.isalpha, value)), sum(map(str.isdigit, value))
-    has_sign = any(sign in "!@#$%^&*+~?=|" for sign in value)
-    if not letters:
-        return digits >= 5 or (has_sign and digits >= 2)
-    return bool(digits) or (has_sign and not re.fullmatch(r"[A-Za-z]+[?!*]+", value))
-
-
-# Written where a value would stand: references, and numbers that say how much, when or which.
-# Each is tried on the whole value; no two neighbouring repetitions share a character.
-_REFERENCE = re.compile(
-    r"""
-    [$#@]?[{(<\[].* | \$env:.* | \$[A-Za-z_]\w* | %\w*% | %\(\w*\)?s? | %[sdrv] | [:?]\w*
-    | !(?:vault|Ref|Sub|GetAtt|secret|env|reference|Base64)(?:\s.*)? | [&*][A-Za-z_]\w*
-    | [A-Za-z_][\w.:>?!-]*[(\[{].* | [A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+
-    | [A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ | (?:sha\d{1,3}|md5|ENC|ssh-\w+|ecdsa-\w+)[:\[-].*
-    | (?:vault|op|ref\+\w+|arn|ssm|env|file|secretref|keyring|projects|secrets?|urn|kms|data)[:/].*
-    | [A-Za-z][\w+.-]*://.* | [A-Za-z]:\\.* | \\\\.* | ~?/?\.{0,2}(?:/[\w.@-]+){2,}/?
-    | (?:\.{1,2}/|~/).* | (?:[A-Za-z_.-]+/)+[\w.-]+
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ALGORITHM = (
-    r"(?:(?:scram|pbkdf|argon|bcrypt|scrypt|hmac|hkdf|sha|md|aes|gcm|cbc|rsa|hs|rs|es|ed|nist|fips"
-    r"|sp|oauth|base|utf|jwt|plus|v=)\d{0,5}[a-z]{0,2}|\d{1,4}[a-z]?|bits?|url|hashed|encoded|salt)"
-)
-_FACT = re.compile(
-    rf"""
-    [xX*.•…?_\#-]+ | x{{3,}}[-_x\d]* | 0+ | \\u2022.* | 0x[0-9a-f]{{1,8}} | 1password
-    | v\d{{1,4}} | \#\d+
-    | [<>=~≥≤±+-]*\d+(?:[.,]\d+)*\s?(?:[-–+x/]\s?\d*)?\s?
-      (?:%|char(?:acter)?s?|bits?|bytes?|words?|tokens?|[kmgt]i?b?|ms|[smhdwy]
-      |secs?|seconds?|mins?|minutes?|hours?|days?|weeks?|months?|years?)?[.+]?
-    | \d{{4}}-\d{{2}}(?:-\d{{2}}(?:[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?)?
-    | \d{{1,2}}[./:]\d\d(?:[./:]\d{{2,4}})?
-    | v?\d+(?:\.\d+)+(?:[-+.]?(?:rc|alpha|beta|dev|post|a|b)?\.?\d*)?
-    | x:\d{{1,10}}:\d{{1,10}}(?::.*)?
-    | (?-i:[A-Z]{{2,10}})-\d{{1,6}} | turn-\d+ | session-\d{{4}}-?\d\d-?\d\d(?:-\w+)*
-    | {_ALGORITHM}(?:[-_/+$]{_ALGORITHM}){{0,8}}
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_HUMP = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
-_NUMBERED = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{1,2}|[A-Z]+\d{1,2}|\d{1,2}[A-Za-z][a-z]+")
-
-
-def _stands_for(value: str) -> bool:
-    """Return whether it is written where a secret would be, and is none."""
-    if _FACT.fullmatch(value):
-        return True
-    if _REFERENCE.fullmatch(value):  # base64 has slashes too, but no names between them
-        return "//" in value[:12] or not any(map(_is_scrambled, value.split("/")))
-    is_blank = re.search(
-        r"(?<![a-z])(?:yours?|redacted|replace|insert|goes|change(?:me|it)|xxx+)(?![a-z])",
-        value.lower(),
-    )
-    return bool(is_blank) and not _mixed(value)
-
-
-def _is_scrambled(run: str) -> bool:
-    """Return whether capitals, small letters and digits stand in no order that a name has."""
-    is_one = len(run) >= 12 and run.isalnum() and bool(re.search(r"\d[A-Za-z]", run))
-    return is_one and len(_HUMP.findall(run)) >= 2
-
-
-def _is_opaque(value: str) -> bool:
-    """Return whether it is random enough for a token."""
-    if len(value) < 8 or not value.isascii():
-        return False
-    if not any(map(str.isalpha, value)):
-        return sum(map(str.isdigit, value)) >= 16
-    if not any(map(str.isdigit, value)):
-        return len(value) >= 16 and len(_HUMP.findall(value)) * 4 >= len(value)
-    parts = [part for part in re.split(r"[-_.:/+=~ ]", value) if len(part) >= 6]
-    mixtures = [part for part in parts if not part.isalpha() and not part.isdigit()]
-    return any(not _NUMBERED.fullmatch(part) for part in mixtures)

@@ -18,7 +18,7 @@ from smp_client import Options
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_client.model.priority import PINNED, Policy, Rule
 from smp_client.model.ranking import Weights
-from smp_client.redaction import redact
+from smp_client.redaction import patterns, redact
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,15 @@ def _decay_rule(value: list[Any]) -> Rule:
     return rule.with_half_life(float(hours[1]))
 
 
-def _patterns(value: dict[str, Any]) -> dict[str, Any]:
-    if problems := [problem for pair in value.items() if (problem := redact.problem_of(*pair))]:
-        raise ValueError("; ".join(problems))
+def _patterns(value: Any) -> Any:
+    patterns.patterns_of(value)
     return value
+
+
+def _replacement(value: Any) -> str:
+    if problem := patterns.problem_of_replacement(value):
+        raise ValueError(problem)
+    return str(value)
 
 
 SHARE = number(0, 1)
@@ -111,12 +116,13 @@ DECAY_RULE = _fitting(
     lambda value: isinstance(value, list) and len(value) == 4,
     _decay_rule,
 )
-PATTERNS = _fitting(
-    f"a mapping of at most {redact.PATTERNS_CAP} names (small letters, digits and _),"
-    f" each to {redact.PATTERN}",
-    lambda value: isinstance(value, dict) and len(value) <= redact.PATTERNS_CAP,
+PATTERNS = ValueType(
+    f"a mapping of at most {patterns.PATTERNS_CAP} names (small letters, digits and _), each to"
+    f" {patterns.SIMPLE}; or each to a mapping with regex, in RE2's syntax, and perhaps with"
+    " replacement",
     _patterns,
 )
+REPLACEMENT = ValueType(patterns.SIGNS, _replacement)
 
 _MIB = 1024 * 1024
 _DAYS, _HOURS = number(0, 36_500, "days"), number(0, 876_000, "hours")
@@ -196,7 +202,11 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
     ("redaction.personal", _REDACTION.personal, _PERSONAL,
      "Which personal data are redacted as well."),
     ("redaction.patterns", {}, PATTERNS,
-     "Further secrets, by a name for their kind: badge: 'ACME-######'."),
+     "Further secrets, by a name for their kind: badge: 'ACME-######', or"
+     r" ticket: {regex: 'T-\d{4,}', replacement: '[ticket]'}. A list with type and regex in each"
+     " is understood, too."),
+    ("redaction.replacement", _REDACTION.replacement, REPLACEMENT,
+     "The text that stands for a secret. {kind} in it becomes the kind of the secret."),
     ("redaction.unlocked_edits", _REDACTION.unlocked_edits, one_of(*redact.UNLOCKED),
      "Whether the daemon reports secrets that came in past the library, as by an editor, or"
      " redacts them in their file. Personal data and own patterns are only reported there."),
@@ -239,7 +249,7 @@ class Configuration(dict[str, Any]):
         rules = {name: self[f"decay.{_setting(name)}"] for name in _RULES}
         ages = {name: self[f"retention.{setting}_days"] for name, setting in _KEPT.items()}
         ages = {name: days for name, days in ages.items() if days is not None}
-        patterns = tuple(self["redaction.patterns"].items())
+        own = patterns.patterns_of(self["redaction.patterns"])
         return {
             "quota_bytes": self["quota_bytes"],
             "lock_timeout_s": self["lock.timeout_s"],
@@ -248,5 +258,5 @@ class Configuration(dict[str, Any]):
             "thresholds": self.part("lifecycle", Thresholds),
             "compaction": self.part("compaction", CompactionPolicy),
             "retention": self.part("retention", RetentionPolicy, by_type_days=ages),
-            "redaction": self.part("redaction", redact.Redaction, patterns=patterns),
+            "redaction": self.part("redaction", redact.Redaction, patterns=own),
         }

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from daemons import smp
 from earlier import earlier_states
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session, SMPError
 from smp_client.change.holdings import holdings
@@ -19,6 +21,7 @@ from smp_client.disk.policy import POLICY_FILE, publish, published
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 from smp_client.model.times import now
+from smp_client.redaction.patterns import Pattern
 from smp_client.redaction.redact import OFF, Redaction
 from smp_client.small import SessionMemory
 
@@ -158,7 +161,7 @@ def test_a_reason_is_written_too(memory: Memory, session: Session) -> None:
 
 
 STANDING_FOR_ONE = (
-    None, True, 12, "hunterword", "correct horse battery", "12", "***", "<password>", "${VAR}",
+    None, True, 12, "correct horse battery", "12", "***", "<password>", "${VAR}",
     "DB_PASSWORD", "os.environ", "required.", "Changed!", "hashed", "12+ chars", "argon2id",
     "/run/secrets/db", "vault:db", "session-2026-01-11-abc123",
 )  # fmt: skip
@@ -166,7 +169,7 @@ STANDING_FOR_ONE = (
 
 @pytest.mark.parametrize("key", ["password", "db.password", "DB_PASSWORD", "userPassword"])
 def test_a_value_under_a_key_that_names_a_password_is_one(key: str) -> None:
-    """Plain words, sentences and values that stand for one stay."""
+    """Sentences and values that stand for one stay; a word that is not about passwords goes."""
     value = {"db": {key: PASSWORD, "user": "app", "port": 5, "tls": [True, None]},
              "env": [{"name": key, "value": PASSWORD}]}  # fmt: skip
     new, kinds = Redaction().redacted_value(value)
@@ -174,6 +177,7 @@ def test_a_value_under_a_key_that_names_a_password_is_one(key: str) -> None:
     assert new["env"] == [{"name": key, "value": "[redacted: password]"}]
     assert kinds == {"password": 2}
     assert Redaction().redacted_value(new) == (new, {})
+    assert Redaction().redacted_value({key: "geheim"})[0] == {key: "[redacted: password]"}
     for word in STANDING_FOR_ONE:
         assert Redaction().redacted_value({"db": {key: word}}) == ({"db": {key: word}}, {}), word
 
@@ -220,6 +224,100 @@ def test_own_patterns_are_taken_out_under_their_name(memory: Memory) -> None:
 def test_a_pattern_that_makes_no_sense_is_named(name: str, pattern: Any, says: str) -> None:
     with pytest.raises(Invalid, match=says):
         Redaction(patterns=((name, pattern),))
+
+
+# From 001 §7.3.
+PRIVACY = {
+    "patterns": [
+        {"type": "email", "regex": r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b"},
+        {"type": "api_key", "regex": r"\b[A-Za-z0-9]{32,}\b"},
+        {"type": "password", "regex": r"password[\s:=]+[^\s]+"},
+    ],
+    "replacement": "[REDACTED]",
+}
+
+
+def configured(tmp_path: Path, redaction: dict[str, Any]) -> dict[str, str]:
+    """Write the settings, and return the environment in which they hold."""
+    file = tmp_path / "smp.yaml"
+    file.write_text(json.dumps({"redaction": redaction}))
+    return {"SMP_CONFIG": str(file), "PATH": ""}
+
+
+def test_the_expressions_of_the_document_are_taken_literally(
+    memory: Memory, tmp_path: Path
+) -> None:
+    memory.create_session(id="s1")
+    environment = configured(tmp_path, PRIVACY)
+    text = f"{'k' * 32} of anna@example.org, password\n geheim"
+    done = smp("add", "s1", "turn", text, "--root", memory.root, env=environment)
+    assert done.stderr == "note: redacted: api key, email, password.\n"
+    [turn] = memory.session("s1").turns()
+    assert turn.text == "[REDACTED] of [REDACTED], [REDACTED]"
+    assert turn.data["redacted"] == {"api_key": 1, "email": 1, "password": 1}
+    assert places_of(memory.root, "geheim") == []
+
+
+def test_a_pattern_can_have_a_replacement_of_its_own(memory: Memory) -> None:
+    """Published by a daemon it holds for every client; what was replaced is not searched again."""
+    session = memory.create_session(id="s1")
+    own: dict[str, str | dict[str, str]] = {
+        "ticket": {"regex": r"(?i)t-\d{4,}", "replacement": "<a ticket>"},
+        "opening": {"regex": r"^Dear \w+"},
+        "badge": "b-##",
+    }
+    gone = Redaction(patterns=own, replacement="<<{kind}>>")
+    publish(memory.tree, Policy(), Weights(), gone)
+    assert published(memory.tree).redaction == gone
+    made = session.record_decision("Dear Anna, t-12345", made_by="a", rationale=f"B-17 {TOKEN}")
+    assert made.text == "<<opening>>, <a ticket>"
+    assert made.data["rationale"] == "<<badge>> <<github token>>"
+    changed = session.update(made.id, confidence="low")
+    assert (changed.text, changed.data["redacted"]) == (made.text, made.data["redacted"])
+
+
+@pytest.mark.parametrize(("redaction", "says"), [
+    ({"patterns": {"a": {"regex": "T-("}}}, "expression of pattern 'a' is wrong: missing )"),
+    ({"patterns": {"a": {"regex": r"(?=x)y"}}}, "without look-around"),
+    ({"patterns": {"a": {"regex": "x*"}}}, "fits an empty text"),
+    ({"patterns": {"a": {"regexp": "x"}}}, "has the field 'regexp'"),
+    ({"patterns": {"a": {"replacement": "[x]"}}}, "must have one of regex and pattern"),
+    ({"patterns": [{"regex": "x"}]}, "the name of a pattern must be"),
+    ({"patterns": ["x"]}, "pattern 1 must be a mapping"),
+    ({"replacement": "gone"}, "begin and end with a sign"),
+    ({"patterns": {"a": {"regex": "x", "replacement": "y"}}}, "in pattern 'a', a replacement"),
+])  # fmt: skip
+def test_a_wrong_expression_is_refused_with_its_place(
+    tmp_path: Path, redaction: dict[str, Any], says: str
+) -> None:
+    done = smp("config", "check", env=configured(tmp_path, redaction))
+    assert done.returncode == 5
+    assert f"smp.yaml: redaction.{next(iter(redaction))}: " in done.stderr
+    assert says in done.stderr
+
+
+def test_an_expression_that_would_hang_another_engine_does_not(memory: Memory) -> None:
+    """Each of these takes a backtracking engine longer than the world is old."""
+    hang = [Pattern(f"p{number}", regex=regex) for number, regex in
+            enumerate(["(a+)+$", "(a|a)*b", r"(\w+\s?)*!", "^(([a-z])+.)+[A-Z]([a-z])+$"])]
+    session = Memory(memory.root, redaction=Redaction(patterns=hang)).create_session(id="s1")
+    text = "a" * 50_000
+    assert session.add_turn("user", f"{text}#").text == f"{text}#"
+    assert session.add_turn("user", text).text == "[redacted: p0]"
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([r"\w+", "..", "[a-d]{2}", "p.*", r"\S+ \S+", "red", "[^x]"]),
+    st.sampled_from(["[REDACTED]", "***", "<{kind}>", "-ab-", "[redacted: {kind}]"]),
+    st.text("abpx-*<>[] redct\n", max_size=30),
+)
+def test_redacting_comes_to_an_end(regex: str, replacement: str, text: str) -> None:
+    """Whatever the replacement looks like to the pattern: what is redacted stays as it is."""
+    redaction = Redaction(patterns=[Pattern("p", regex=regex)], replacement=replacement)
+    once, _ = redaction.redacted_value(text)
+    assert redaction.redacted_value(once) == (once, {})
+    assert len(once) <= (len(text) + 1) * 20
 
 
 def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None:
