@@ -6,8 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .change.restore import delete, delete_everywhere, deleted, restore, restore_batch
+from .model.door import guarded
 from .passes.purge import purge, purge_now
-from .privacy.anonymise import Mask, anonymize
+from .privacy.anonymise import Mask, anonymize, anonymize_everywhere
 from .privacy.find import all_about
 
 if TYPE_CHECKING:
@@ -18,13 +19,14 @@ class Privacy:
     """A session is named by its id, archived or not; `global` is one, too."""
 
     def __init__(self, memory: Memory) -> None:
-        self.delete = partial(delete, memory)
-        self.delete_everywhere = partial(delete_everywhere, memory)
-        self.deleted = partial(deleted, memory)
-        self.restore = partial(restore, memory)
-        self.restore_batch = partial(restore_batch, memory)
-        self.anonymize = partial(anonymize, memory)
-        self.anonymous_export = partial(Mask, memory)
-        self.find = partial(all_about, memory)
-        self.purge = partial(purge, memory)
-        self.purge_now = partial(purge_now, memory)
+        self.delete = partial(guarded(delete), memory)
+        self.delete_everywhere = partial(guarded(delete_everywhere), memory)
+        self.deleted = partial(guarded(deleted), memory)
+        self.restore = partial(guarded(restore), memory)
+        self.restore_batch = partial(guarded(restore_batch), memory)
+        self.anonymize = partial(guarded(anonymize), memory)
+        self.anonymize_everywhere = partial(guarded(anonymize_everywhere), memory)
+        self.anonymous_export = partial(guarded(Mask, "anonymous_export"), memory)
+        self.find = partial(guarded(all_about), memory)
+        self.purge = partial(guarded(purge), memory)
+        self.purge_now = partial(guarded(purge_now), memory)

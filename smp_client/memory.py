@@ -16,6 +16,7 @@ from .ask import questions
 from .disk.place import ARCHIVE, Place, archived_scope, directory_of, scopes
 from .disk.policy import Options
 from .model import errors, layout
+from .model.door import front_door
 from .model.layout import GLOBAL, METADATA
 from .model.record import SESSION_KINDS, Record, check_memory_id, split_name
 
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from .index.fresh import Fresh
     from .model.outcome import Outcome
     from .session import GlobalMemory, Session
+    from .text.revision import Revision
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
+@front_door
 class Memory(Place):
     """The memory under one root; with no root given, the nearest one. Making it touches no file.
 
@@ -144,19 +147,26 @@ class Memory(Place):
             if self.tree.exists(f"{place}/{session_id}"):
                 raise _taken(session_id)
         self._lay_out(session_id, files)
-        return self._session(session_id)
+        return self._opened(session_id)
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
-        """Build the directory aside and move it into its place in one step."""
+        """Build the directory aside and move it into its place in one step.
+
+        Raise SessionPutAway where a session of this name is archived or deleted by now.
+        """
+        from .disk.scope import missing
+
         home = f"{layout.ACTIVE}/{session_id}"
-        try:
-            self.tree.rename_new(self._aside(files), home)
+        with self._scope(session_id).undisturbed("making the session", is_new=True):
+            # Under the lock of moves, so that no session of this name leaves meanwhile.
+            refusal = missing(self.tree, session_id)
+            if isinstance(refusal, errors.SessionPutAway):
+                raise refusal
+            try:
+                self.tree.rename_new(self._aside(files), home)
+            except FileExistsError as error:
+                raise _taken(session_id) from error
             self.tree.sync_parent(home)
-        except FileExistsError as error:
-            raise _taken(session_id) from error
-        except OSError as error:
-            said = f"Could not make session {session_id!r}: {error}."
-            raise errors.StorageFailed(said) from error
 
     def _aside(self, files: Mapping[str, bytes]) -> str:
         """Build the directory of a session aside, durably, and return its name."""
@@ -209,6 +219,27 @@ class Memory(Place):
         except errors.SessionPutAway as put_away:
             return self._archived(put_away, check_memory_id(memory_id))
 
+    def history(self, name: str) -> list[Revision]:
+        """Return what stood in the memory `SESSION/ID` before each of its changes, oldest first.
+
+        An id alone will do if only one session has it.
+        """
+        from .change.history import history
+
+        session, memory_id = split_name(name, "")
+        if not session:
+            session = self.get(name, count_access=False).session
+        elif session != GLOBAL:
+            session = self._id_of(session)
+        return history(self, session, memory_id)
+
+    def _id_of(self, name: str) -> str:
+        """Return the id of the session that a name means, archived or not."""
+        try:
+            return self.session(name).id
+        except errors.SessionPutAway as put_away:
+            return str(put_away.session_id)
+
     def _archived(self, put_away: errors.SessionPutAway, memory_id: str) -> Record:
         """Return a memory of an archived session; raise the error where it is deleted."""
         from .ask.engine import of_id
@@ -255,7 +286,7 @@ class Memory(Place):
         from .change.move import unarchive
 
         unarchive(self, session_id)
-        return self._session(session_id)
+        return self._opened(session_id)
 
     def archived_sessions(self) -> list[Manifest]:
         """Return the archived sessions."""
@@ -296,11 +327,14 @@ class Memory(Place):
         """Return the session with exactly this id."""
         layout.check_session_id(session_id)
         self.require()
-        scope = self._scope(session_id)
-        scope.require()
+        self._scope(session_id).require()
+        return self._opened(session_id)
+
+    def _opened(self, session_id: str) -> Session:
+        """Return the session without a look at the disk, for a caller that knows it is there."""
         from .session import Session
 
-        return Session(self, scope)
+        return Session(self, self._scope(session_id))
 
     def _sessions(self) -> list[Session]:
         """Return the sessions in `active/`, by id."""

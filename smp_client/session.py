@@ -21,6 +21,7 @@ from .disk.session_files import METADATA, artifact_file, parse_artifact, state_f
 from .disk.tree import version_of
 from .disk.usage import Size
 from .model import errors
+from .model.door import front_door
 from .model.layout import GLOBAL, check_file_id
 from .model.record import (
     GLOBAL_KINDS,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from .memory import Memory
     from .model.outcome import Outcome
     from .passes.check import Complaint
+    from .text.revision import Revision
 
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
 
@@ -67,6 +69,7 @@ class Problem(NamedTuple):
     problem: str
 
 
+@front_door
 class RecordFiles(Writer):
     """The record files of one scope: a session is one, and `global/` is one."""
 
@@ -121,14 +124,22 @@ class RecordFiles(Writer):
         """Return the places in the record files that cannot be read."""
         problems: list[Problem] = []
         for kind in self.kinds:
-            content = self.scope.read(kind.file)
-            found, line, at = format_of(kind).parse(content), 0, 0
-            why = "the record has no id, or one that is no text"
-            nameless = (Bad(*one[:2], 1, why) for one in found.records if not one.has_id)
-            for bad in sorted([*found.bad, *nameless]):
-                line += content.count(b"\n", at, bad.start)
-                at = bad.start
-                problems.append(Problem(kind.file, line + bad.line, bad.problem))
+            problems += self._problems_in(kind)
+        return problems
+
+    def _problems_in(self, kind: Kind) -> list[Problem]:
+        """Return the places in the file of a kind that cannot be read."""
+        problems: list[Problem] = []
+        content = self.scope.read(kind.file)
+        found = format_of(kind).parse(content)
+        line = 0
+        at = 0
+        why = "the record has no id, or one that is no text"
+        nameless = (Bad(*one[:2], 1, why) for one in found.records if not one.has_id)
+        for bad in sorted([*found.bad, *nameless]):
+            line += content.count(b"\n", at, bad.start)
+            at = bad.start
+            problems.append(Problem(kind.file, line + bad.line, bad.problem))
         return problems
 
     def transaction(self, numbers: int = 1) -> Transaction:
@@ -146,14 +157,33 @@ class RecordFiles(Writer):
         """
         return self.memory.privacy.deleted(self.scope.name)
 
-    def restore(self, memory_id: str, *, by: str = "user") -> Record:
-        """Restore a deleted memory to its place, with its old id."""
-        self.memory.privacy.restore(self.scope.name, [memory_id], by=by)
-        return self._memory_named(memory_id)
+    def restore(
+        self, memory_id: str, reason: str = "restored by hand", *, by: str = "user"
+    ) -> Record:
+        """Restore a deleted memory to its place, with its old id. The audit log has the reason."""
+        self.memory.privacy.restore(self.scope.name, [memory_id], reason=reason, by=by)
+        try:
+            return self._memory_named(memory_id)
+        except (OSError, errors.StorageFailed) as error:
+            said = f"{memory_id} is restored, but cannot be read: {error}"
+            advice = "Do not restore it again; read it when the disk is well."
+            raise errors.StorageFailed(said, advice=advice, session_id=self.scope.name) from error
 
-    def restore_batch(self, batch: str, *, by: str = "user") -> Outcome:
+    def restore_batch(
+        self, batch: str, reason: str = "restored by hand", *, by: str = "user"
+    ) -> Outcome:
         """Restore all memories that were deleted, or anonymised, as one batch."""
-        return self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
+        return self.memory.privacy.restore(self.scope.name, batch=batch, reason=reason, by=by)
+
+    def history(self, memory_id: str) -> list[Revision]:
+        """Return what stood in a memory before each of its changes, oldest first.
+
+        Each revision says `at`, `by`, `change` and `before`, the earlier values of the fields.
+        For the name of an agent, the revisions are its earlier states.
+        """
+        from .change.history import history
+
+        return history(self.memory, self.scope.name, memory_id)
 
     def kind_of_record(self, memory_id: str) -> Kind:
         """Return the kind of a memory. An unknown prefix has all files searched."""
@@ -242,6 +272,7 @@ class RecordFiles(Writer):
             rewrite(self.scope, file, changed)
 
 
+@front_door
 class Session(RecordFiles):
     """One session: its conversation, its memories, the states of its agents and its artifacts."""
 
@@ -369,8 +400,10 @@ class Session(RecordFiles):
         if self._quota is None or self._quota[0] != version:
             try:
                 metadata = self.metadata()
-            except errors.CorruptionDetected:  # damaged metadata must not stop other writes
-                metadata = {}
+            except errors.SMPError as error:
+                if errors.is_of_machine(error):
+                    raise
+                metadata = {}  # metadata that cannot be read must not stop other writes
             storage = metadata.get("storage")
             quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
             if not isinstance(quota, int) or quota <= 0:
@@ -425,6 +458,7 @@ class Session(RecordFiles):
         return repair(self, dry_run=dry_run)
 
 
+@front_door
 class GlobalMemory(RecordFiles):
     """`global/`: read and written like a session."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from .ask.argument import require_text
 from .memory import Memory
+from .model.door import front_door
 from .model.errors import Conflict, Invalid, SessionNotFound, SessionPutAway
 from .model.record import DECISION, FINDING, PREFERENCE, TURN, Kind, Record
 
@@ -33,6 +34,7 @@ _TYPES = {kind.type: type for type, (kind, _, _) in _KINDS.items()}
 _UNKNOWN = f"a memory is one of {', '.join(_KINDS)}"
 
 
+@front_door
 class SessionMemory:
     """The memory of one session. A session or a tree that does not exist is created."""
 

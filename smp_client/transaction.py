@@ -9,14 +9,17 @@ from .disk import journal
 from .disk.append import Reserved, reserve, with_id
 from .disk.session_files import (
     artifact_file,
+    artifact_value,
     render_artifact,
     state_after,
     state_file,
     state_history_entry,
 )
+from .model.door import front_door
 from .model.errors import Conflict, TransactionEnded
-from .model.record import Kind, Record, as_record, split_name
+from .model.record import REVISION, Kind, Record, as_record, split_name
 from .text.contents import changed_fields, new_fields
+from .text.revision import Editor, revision_fields
 from .text.values import Value, hash_of, hash_of_bytes
 from .writer import T, Time, Writer
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_RESERVED = 1024
 
 
+@front_door
 class Transaction(Writer):
     """Collect writes; `commit` makes all of them happen, also after a crash, or none.
 
@@ -61,9 +65,19 @@ class Transaction(Writer):
         """Remove a drop with this transaction, if it is still the file that was read."""
         self._drops.append({"file": file, "remove": journal.version_of(read)})
 
-    def replace(self, kind: Kind, old: Mapping[str, Value], new: Mapping[str, Value]) -> None:
+    def replace(
+        self, kind: Kind, old: Mapping[str, Value], new: Mapping[str, Value], editor: Editor
+    ) -> None:
         """Replace the fields of a record, if it still is this one."""
         self._changed[kind.file, str(old["id"])] = (hash_of(old), dict(new))
+        self._revise(str(old["id"]), old, new, editor)
+
+    def _revise(
+        self, memory_id: str, old: Mapping[str, Value], new: Mapping[str, Value], editor: Editor
+    ) -> None:
+        """Keep the earlier fields of a memory that this transaction changes."""
+        if fields := revision_fields(memory_id, old, new, editor):
+            self._new(REVISION, new_fields(REVISION, fields, self._now(), self.scope.redaction))
 
     def rollback(self) -> None:
         """Drop everything; nothing has been written yet."""
@@ -118,8 +132,8 @@ class Transaction(Writer):
         while known is None or self._next[kind.file] > known.last:
             more = self._count if known is None else 2 * (known.last - known.first + 1)
             reserved = reserve(self.scope, kind, min(more, _MOST_RESERVED))
-            # Where the first note was lost, only the file tells whether a number is free.
-            known = reserved if known is None else reserved._replace(inode=known.inode)
+            # Where a note was lost since the first, only the file tells whether a number is free.
+            known = reserved if known is None else reserved._replace(series=known.series)
             self._reserved[kind.file] = known
             self._next[kind.file] = max(known.first, self._next.get(kind.file, 0))
         self._next[kind.file] += 1
@@ -129,7 +143,7 @@ class Transaction(Writer):
         self._require_active()
         return write(self)
 
-    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+    def _change(self, memory_id: str, changes: Mapping[str, Any], editor: Editor) -> Record:
         found = self._pending(memory_id) or self._session._find(memory_id)
         kind = next(kind for kind in self._session.kinds if kind.type == found.type)
         old = found.data
@@ -137,6 +151,8 @@ class Transaction(Writer):
         key = (kind.file, memory_id)
         before = self._changed[key][0] if key in self._changed else hash_of(old)
         self._changed[key] = (before, new)
+        if before is not None:
+            self._revise(memory_id, old, new, editor)
         return as_record(kind, self.scope.name, new)
 
     def _memory_named(self, name: str) -> Record:
@@ -160,10 +176,15 @@ class Transaction(Writer):
         if entry := state_history_entry(current, agent, now, redaction):
             self._new(*entry)
 
-    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        file, redaction = artifact_file(artifact_id), self.scope.redaction
-        rendered = render_artifact(artifact_id, content, fields, self._now(), redaction)
-        self._whole[file] = (self._contents(file)[0], rendered)
+    def _save_artifact(
+        self, artifact_id: str, content: str, fields: Mapping[str, Any], editor: Editor
+    ) -> None:
+        file = artifact_file(artifact_id)
+        rendered = render_artifact(artifact_id, content, fields, self._now(), self.scope.redaction)
+        on_disk, current = self._contents(file)
+        self._whole[file] = (on_disk, rendered)
+        if current:
+            self._revise(artifact_id, artifact_value(current), artifact_value(rendered), editor)
 
     def _contents(self, file: str) -> tuple[bytes, bytes]:
         """Return a file that is one memory as it is on disk, and as this transaction leaves it."""

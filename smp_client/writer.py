@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .disk.scope import Scope
 from .index.validity import RESOLVES, SUPERSEDES, relation_of
+from .model.door import front_door
 from .model.errors import Invalid
 from .model.layout import GLOBAL, check_file_id
 from .model.priority import is_resolved
@@ -24,14 +25,17 @@ from .model.record import (
     check_memory_id,
     check_memory_name,
 )
+from .text.revision import Editor
 
 if TYPE_CHECKING:
     from .transaction import Transaction
 
 Time = datetime | str
 T = TypeVar("T")
+_USER = "user"
 
 
+@front_door
 class Writer(ABC):
     """Each `record_*` takes the fields of its kind; any further field is kept as it is."""
 
@@ -115,12 +119,17 @@ class Writer(ABC):
             raise Invalid([f"{source} cannot be related to itself"])
         name = old.id if old.session == own else f"{old.session}/{old.id}"
         fields = {"source": new.id, "target": name, "relationship": relationship, **further}
-        record = self._add(RELATIONSHIP, fields, timestamp)
         is_open = old.type == FINDING.name and old.session == own and not is_resolved(old.data)
-        if is_open and relation_of(record.data) == RESOLVES:
-            # The relationship alone closes the finding; these are the words.
-            self.resolve_finding(old.id, resolved_by=new.by or new.id, action_taken=new.id)
-        return record
+        if not is_open or relation_of(fields) != RESOLVES:
+            return self._add(RELATIONSHIP, fields, timestamp)
+
+        def write(to: Transaction) -> Record:
+            # The relationship alone closes the finding; the resolution has the words.
+            record = to._add(RELATIONSHIP, fields, timestamp)
+            to.resolve_finding(old.id, resolved_by=new.by or new.id, action_taken=new.id)
+            return record
+
+        return self._write(write)
 
     def supersede(
         self, old: str, *, by: str, timestamp: Time | None = None, **further: Any
@@ -130,14 +139,20 @@ class Writer(ABC):
         In `global/`, which has no relationships, the old memory says so itself.
         """
         if self.scope.name == GLOBAL:
-            fields = {"status": "superseded", "superseded_by": self._memory_named(by).id}
-            return self.update(self._memory_named(old).id, **fields, **further)
+            fields = {"status": "superseded", "superseded_by": self._memory_named(by).id, **further}
+            return self._update(self._memory_named(old).id, fields, Editor(change="superseded"))
         return self.relate(by, old, SUPERSEDES, timestamp=timestamp, **further)
 
-    def update(self, memory_id: str, **changes: Any) -> Record:
-        """Replace the named fields; None removes a field. The text of a turn cannot be changed."""
+    def update(self, memory_id: str, *, by: str = _USER, **changes: Any) -> Record:
+        """Replace the named fields; None removes a field. The text of a turn cannot be changed.
+
+        The fields that stood there before become history, with `by` as the one who changed them.
+        """
+        return self._update(memory_id, changes, Editor(by, "updated"))
+
+    def _update(self, memory_id: str, changes: Mapping[str, object], editor: Editor) -> Record:
         check_memory_id(memory_id)
-        return self._write(lambda to: to._change(memory_id, changes))
+        return self._write(lambda to: to._change(memory_id, changes, editor))
 
     def resolve_finding(
         self, memory_id: str, *, resolved_by: str, action_taken: str, **further: Any
@@ -151,14 +166,15 @@ class Writer(ABC):
         resolution.pop("next_steps", None)
         resolution |= {"status": "resolved", "resolved_at": self._now(), "resolved_by": resolved_by}
         resolution |= {"action_taken": action_taken, **further}
-        return self.update(memory_id, resolution=resolution)
+        return self._update(memory_id, {"resolution": resolution}, Editor(resolved_by, "resolved"))
 
-    def pin(self, memory_id: str) -> Record:
+    def pin(self, memory_id: str, *, by: str = _USER) -> Record:
         """Pin a memory: it does not decay and is never evicted."""
-        return self.update(memory_id, pinned=True)
+        return self._update(memory_id, {"pinned": True}, Editor(by, "pinned"))
 
-    def unpin(self, memory_id: str) -> Record:
-        return self.update(memory_id, pinned=None)
+    def unpin(self, memory_id: str, *, by: str = _USER) -> Record:
+        """Let a pinned memory decay again."""
+        return self._update(memory_id, {"pinned": None}, Editor(by, "unpinned"))
 
     def save_agent_state(self, agent: str, state: Mapping[str, Any]) -> None:
         """Replace the named parts of an agent's state. The state before becomes history."""
@@ -169,10 +185,14 @@ class Writer(ABC):
         self._write(lambda to: to._save_state(agent, state))
 
     def save_artifact(self, artifact_id: str, content: str, **fields: Any) -> None:
-        """Save a text that an agent made, under a name. Saving it again replaces it."""
+        """Save a text that an agent made, under a name. Saving it again replaces it.
+
+        The text before becomes history.
+        """
         self._require_session("artifacts")
         check_file_id("artifact", artifact_id)
-        self._write(lambda to: to._save_artifact(artifact_id, content, fields))
+        editor = Editor(str(fields.get("created_by") or _USER), "saved")
+        self._write(lambda to: to._save_artifact(artifact_id, content, fields, editor))
 
     def _require_session(self, belonging: str) -> str:
         """Return the session, to which these belong; raise Invalid in `global/`."""

@@ -2,8 +2,8 @@
 
 Each line has `timestamp`, `level`, `component`, `event` and `session_id` (null where it is about
 no session), then its values. Lines go to stderr or to one rotating file. A line that cannot be
-written is dropped, and `problem` says why until a line is written again. Only this module uses
-structlog.
+written is dropped, and `problem` says why until a line is written again. Secrets are redacted here,
+wherever a value comes from: names of files are given by others. Only this module uses structlog.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from smp_client.disk.tree import Tree
+from smp_client.redaction.redact import harmless
 
 from .config.settings import Configuration
 
@@ -88,11 +90,23 @@ class Log:
             os.close(descriptor)
 
     def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
-        if self._console is not None:
-            shown = {name: value for name, value in event.items() if value not in (None, [], {})}
-            return self._console(logger, method, shown)
         event = structlog.processors.format_exc_info(logger, method, event)
-        return json.dumps({name: event.get(name) for name in _FIRST} | dict(event), default=str)
+        clean = {name: _clean(value) for name, value in event.items()}
+        if self._console is not None:
+            shown = {name: value for name, value in clean.items() if value not in (None, [], {})}
+            return self._console(logger, method, shown)
+        return json.dumps({name: clean.get(name) for name in _FIRST} | clean)
+
+
+def _clean(value: object) -> object:
+    """Return a value as the log may have it: without secrets, and made of types that JSON has."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {harmless(str(name)): _clean(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_clean(item) for item in value]
+    return harmless(str(value))
 
 
 def ms_since(started: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable
@@ -16,9 +17,11 @@ from smp_client.disk.place import has_moved, is_there
 from smp_client.disk.policy import publish
 from smp_client.index.database import Index, refuse_links
 from smp_client.index.schema import UnusableIndex
+from smp_client.model.errors import is_of_machine
 from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
+from smp_client.redaction.redact import harmless
 
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.derived import Derived
@@ -37,6 +40,8 @@ CLIENT_PATIENCE_S = 60.0
 # A writer who holds a file for longer comes before the daemon.
 PATIENCE_S = 1.0
 LEADING = "leading"
+SECRETS = "looking for secrets"  # the subject of a failure
+STARTING = "starting"  # the subject of a problem, until the tree is watched and scanned
 # A changed file is read when it was quiet for so long, or has waited for so long.
 QUIET_S, LONGEST_WAIT_S = 0.05, 0.5
 
@@ -55,6 +60,11 @@ class Root:
         # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
         self.waiting = Debounce(QUIET_S, LONGEST_WAIT_S)
         self.problems: dict[str, str] = {}  # by subject, so that each can go again
+        self.problems[STARTING] = (
+            "The daemon is starting: it has not looked at all files yet, and may not watch them."
+            " Ask again in a few seconds."
+        )
+        self._failed_in: dict[str, str] = {}  # the session of a failure, by its subject
         self.jobs: dict[str, Job] = {}  # by name; the worker fills it
         self.known_since = ""  # when a daemon first looked after the tree
         self.lag_ms: float | None = None
@@ -77,6 +87,45 @@ class Root:
     def note(self, path: str) -> bool:
         """Note a changed path. Return whether it is the first one of a batch."""
         return self.waiting.add(path, time.monotonic())
+
+    # Failures.
+
+    def apart(self, about: str, work: Callable[[], object], scope: str = "") -> None:
+        """Do work on one piece of data, perhaps of a session.
+
+        A failure costs nothing else, and the status names it. A fault of the machine is raised.
+        """
+        try:
+            work()
+        except Exception as error:
+            if is_of_machine(error):
+                raise
+            self.note_failure(about, error, scope)
+        else:
+            self.problems.pop(about, None)
+
+    def note_failure(self, about: str, error: Exception, scope: str = "") -> None:
+        """Log a failure, and have the status name it for as long as its session is there."""
+        reason = self.log_failure(about, error)
+        subject = about[:1].upper() + about[1:]
+        self.problems[about] = f"{subject} failed and is tried again: {reason}"
+        if scope:
+            self._failed_in[about] = scope
+
+    def _forget_failures_of_gone_sessions(self) -> None:
+        for about, scope in [*self._failed_in.items()]:
+            if about not in self.problems or not is_there(self.memory, scope):
+                del self._failed_in[about]
+                self.problems.pop(about, None)
+
+    def log_failure(self, about: str, error: Exception) -> str:
+        """Log a failure, and return its reason."""
+        is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
+        reason = harmless(str(error) or repr(error))
+        self.log.error(
+            f"{about} failed", component="worker", error=reason, exc_info=not is_expected
+        )
+        return reason
 
     # The lead.
 
@@ -196,9 +245,10 @@ class Root:
         self.problems.pop("watcher", None)
         if problem := self.watcher.check():
             self.problems["watcher"] = problem
+        self._forget_failures_of_gone_sessions()
         self.inbox.ask_again()
         if self.edits.is_unfinished:
-            self.edits.look()
+            self.apart(SECRETS, self.edits.look)
         if self._index_is_gone():
             self.log.warning("index is gone", component="indexer")
             self.index.close()

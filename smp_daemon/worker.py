@@ -24,7 +24,7 @@ from .ingest.debounce import EVERYTHING
 from .ingest.watcher import Changed, Cookie, Lost, Notice
 from .jobs import JOBS, REBUILD, SCAN, SCRUB, TIDY, Job, Maintenance
 from .log import FilteringBoundLogger, ms_since
-from .root import Root
+from .root import SECRETS, STARTING, Root
 from .schedule import KNOWN_SINCE, load_successes, save_successes
 
 HEARTBEAT_S, LOOK_AROUND_S, CANARY_S = 1.0, 1.0, 5.0
@@ -94,13 +94,14 @@ class Worker:
 
     def run(self) -> None:
         try:
-            with interruptible(self._keep_going):
+            with interruptible(self._keep_going, self._beat):
                 # Watched, then scanned: every change is noticed or found.
                 for root in self.roots:
                     root.watcher.start()
                 for root in self.roots:
                     self._maintenance.run_now(TIDY, root)
                     self._maintenance.run_now(SCAN, root)
+                    del root.problems[STARTING]
                     self._heartbeat(root)
                 self.ready.set()
                 while True:
@@ -108,6 +109,7 @@ class Worker:
                     self._do_what_is_due()
         except Stopping:
             for root in self.roots:
+                root.problems["stopping"] = "The daemon is stopping. smp run starts another."
                 self._heartbeat(root)
         except Exception:
             self._log.exception("the worker failed", component="worker", exc_info=True)
@@ -129,6 +131,8 @@ class Worker:
                     self.take_in(root, root.waiting.take_all())
                 if written := root.derived.write(current):
                     self._maintenance.weigh(root, written)
+                if root.inbox.has_work() and root.is_there():
+                    root.inbox.serve()
             self._look_after_self(current)
             self._maintenance.work()
         except AlreadyLed:
@@ -146,7 +150,8 @@ class Worker:
 
     def _pause(self) -> float:
         """Return the seconds until work is due."""
-        if self._maintenance.has_work():
+        has_drops = any(root.was_there and root.inbox.has_work() for root in self.roots)
+        if has_drops or self._maintenance.has_work():
             return 0.0
         current = time.monotonic()
         waits = [root.waiting.due_in(current) for root in self.roots]
@@ -177,6 +182,7 @@ class Worker:
             is_done = self._maintenance.run_now(REBUILD, root)
         else:
             is_done = root.is_there() and self.take_in(root, root.waiting.take_all())
+            root.inbox.ask_again(at_once=True)
         if not is_done:
             root.unanswered.add(name)
             root.note(EVERYTHING)
@@ -195,7 +201,7 @@ class Worker:
             else:
                 taken = indexer.take_in(root.memory, root.index, paths)
             for scope in taken.inboxes:
-                self._apart(root, f"taking in drops of {scope}", partial(root.inbox.take_in, scope))
+                root.inbox.note(scope)
             vanished = root.believe_vanished(taken.vanished)
             if vanished:
                 indexer.forget(root.index, vanished)
@@ -208,14 +214,15 @@ class Worker:
             # A scan also looks at files that a client has indexed while no daemon ran.
             for scope in taken.changed | (root.inbox.unnumbered() if is_scan else set()):
                 if not is_archived(scope):
-                    self._apart(root, f"giving ids in {scope}", partial(root.inbox.give_ids, scope))
+                    give_ids = partial(root.inbox.give_ids, scope)
+                    root.apart(f"giving ids in {scope}", give_ids, scope)
             for scope in taken.changed - {GLOBAL}:
                 if not is_archived(scope):
                     root.derived.note(scope)
             if is_scan:
                 root.edits.is_unfinished = True  # the next look around searches: READY comes first
             else:
-                self._apart(root, "looking for secrets", root.edits.look)
+                root.apart(SECRETS, root.edits.look)
         except Exception as error:
             self._fail(root, INDEXING, error)
             return False
@@ -225,27 +232,9 @@ class Worker:
             self._queue.put(partial(self._answer, root, root.unanswered.pop()))
         return True
 
-    def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
-        """Do this work alone: a failure costs nothing else, and the status names it."""
-        try:
-            work()
-        except (OSError, SMPError, sqlite3.Error):
-            raise  # a failure of the machine, not of this work: all is tried again
-        except Exception as error:
-            self._note_failure(root, about, error)
-        else:
-            root.problems.pop(about, None)
-
-    def _note_failure(self, root: Root, about: str, error: Exception) -> None:
-        is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
-        root.log.error(f"{about} failed", component="worker", error=str(error),
-                       exc_info=not is_expected)  # fmt: skip
-        reason = harmless(str(error) or repr(error))
-        root.problems[about] = f"{about.capitalize()} failed and is tried again: {reason}"
-
     def _fail(self, root: Root, about: str, error: Exception) -> None:
         """Note a failure, rest, and scan anew. Replace an index that is damaged."""
-        self._note_failure(root, about, error)
+        root.note_failure(about, error)
         is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(
             error, sqlite3.OperationalError  # as on a full disk, which passes
         )  # fmt: skip
@@ -276,11 +265,13 @@ class Worker:
     def _heartbeat(self, root: Root) -> None:
         if not root.is_there():
             return
+        problems = filter(None, [*root.problems.values(), self.log_problem])
         status = {
             "version": __version__, "pid": os.getpid(), "started_at": self._started_at,
             "heartbeat_at": render_time(now()), "watching": root.watcher.mode,
             "lag_ms": root.lag_ms, "unindexed_files": len(root.waiting),
-            "problems": sorted(filter(None, [*root.problems.values(), self.log_problem])),
+            "drops": root.inbox.waits,
+            "problems": sorted(map(harmless, problems)),
             "jobs": {name: {**vars(job), "next_run": self.next_runs.get(name)}
                      for name, job in root.jobs.items()},
         }  # fmt: skip

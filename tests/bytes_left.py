@@ -14,7 +14,12 @@ def files_with(root: Path, *words: bytes) -> list[str]:
     """Return the files below the root, the index and its WAL among them, that hold one of these."""
     files = [path for path in sorted(root.rglob("*")) if path.is_file()]
     return [str(path.relative_to(root)) for path in files
-            if any(word in part for part in _parts(_content(path)) for word in words)]  # fmt: skip
+            if any(word in part for part in parts(path) for word in words)]  # fmt: skip
+
+
+def parts(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file, and of everything that is packed in it."""
+    yield from _parts(_content(path))
 
 
 def _content(path: Path) -> bytes:

@@ -13,19 +13,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from multiprocessing import reduction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from smp_daemon.cli import COMMANDS
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([
-    "pytest", *(f"smp_daemon.cli.{module}" for module, _ in COMMANDS.values()),
+_MODULES = [
+    *(f"smp_daemon.cli.{module}" for module, _ in COMMANDS.values()),
     "smp_client.memory", "smp_client.session", "smp_client.index.database", "smp_client.ask.engine", "smp_client.index.sync",
     "smp_client.change.restore", "smp_client.passes.check", "smp_client.passes.purge", "smp_client.exchange.gate",
     "smp_client.passes.tidy", "smp_daemon.config.file", "smp_daemon.daemon",
-])  # fmt: skip
+]  # fmt: skip
+_SERVER.set_forkserver_preload(["pytest", *_MODULES])
+
+
+def load_everything() -> None:
+    """Load what `smp` needs, for a process that forks its own."""
+    for name in _MODULES:
+        import_module(name)
 
 
 def starts_alike(environment: Mapping[str, str] | None) -> bool:
@@ -99,17 +107,26 @@ def run(
     return subprocess.CompletedProcess(["smp", *arguments], status, *texts)
 
 
-def _become(arguments: list[str], directory: str, environment: dict[str, str], handed: list[int]) -> None:
-    """What `python -m smp_daemon` does, in this process."""
+def _become(
+    arguments: list[str], directory: str, environment: dict[str, str], handed: list[int]
+) -> None:
+    """Be `smp` in a process of the server, and say when that begins."""
+    begins, *streams = handed
+    # A shell starts background jobs with SIGINT ignored, and whoever runs the tests may be one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.close(begins)
+    become(arguments, streams, directory, environment)
+
+
+def become(
+    arguments: Sequence[str], streams: Sequence[int], directory: str, environment: Mapping[str, str]
+) -> NoReturn:
+    """Do what `python -m smp_daemon` does, in this process, with these streams, and exit."""
     from smp_client.change import move
     from smp_client.disk import rewrite
     from smp_daemon.cli import main
 
     code = 70
-    begins, *streams = handed
-    # A shell starts background jobs with SIGINT ignored, and whoever runs the tests may be one.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.close(begins)
     try:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)

@@ -12,13 +12,14 @@ from typing import NamedTuple
 from ratchets import density
 
 TOP = Path(__file__).parent.parent
-CLIENT_MAY_IMPORT = {"yaml", "filelock", "smp_client", "numpy", "safetensors", "tokenizers"}
+CLIENT_MAY_IMPORT = {"yaml", "filelock", "re2", "smp_client", "numpy", "safetensors", "tokenizers"}
 # Packages that one module alone uses, so that their traps are in one place.
 ONLY_USER = {
     "watchdog": "smp_daemon/ingest/watcher.py", "apscheduler": "smp_daemon/schedule.py",
     "structlog": "smp_daemon/log.py",
     "numpy": "smp_client/index/meaning.py", "safetensors": "smp_client/index/meaning.py",
     "tokenizers": "smp_client/index/meaning.py", "filelock": "smp_client/disk/locks.py",
+    "re2": "smp_client/redaction/patterns.py",
 }  # fmt: skip
 # Calls by path: everything else goes through disk.tree.Tree, which follows no link.
 BY_PATH = {
@@ -202,15 +203,17 @@ LATE = {
     "a system may lack it": ("watchdog.observers.inotify_c",),
     "it takes long to load, and most processes do without": (
         "ctypes", "difflib", "filelock", "hashlib", "importlib", "pathlib", "random",
-        "shutil", "signal", "yaml",
-        "smp_client.redaction.personal", "smp_client.redaction.secrets", "smp_daemon.schedule",
+        "re2", "shutil", "signal", "yaml",
+        "smp_client.redaction.named", "smp_client.redaction.personal",
+        "smp_client.redaction.secrets", "smp_daemon.schedule",
         "smp_client.disk.bundle", "smp_client.disk.tombstones",
     ),
     "a program that only writes, or only asks, starts without it": (
         "smp_client.agents.agent", "smp_client.agents.context", "smp_client.agents.party",
         "smp_client.ask.asker", "smp_client.ask.engine",
         "smp_client.ask.options", "smp_client.ask.related", "smp_client.ask.spec",
-        "smp_client.ask.summary", "smp_client.change.change", "smp_client.change.holdings",
+        "smp_client.ask.summary", "smp_client.change.change", "smp_client.change.history",
+        "smp_client.change.holdings",
         "smp_client.change.move", "smp_client.change.restore",
         "smp_client.erasure", "smp_client.exchange.gate", "smp_client.index.fresh",
         "smp_client.index.topics", "smp_client.passes.check", "smp_client.passes.compaction",

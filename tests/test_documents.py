@@ -16,7 +16,7 @@ from smp_client.disk.policy import DEFAULT_QUOTA_BYTES
 from smp_client.disk.session_files import new_metadata
 from smp_client.disk.tree import DIRECTORY_MODE, FILE_MODE
 from smp_client.model import layout
-from smp_client.model.record import CONTENT_CAP_BYTES, GLOBAL_KINDS, SESSION_KINDS, TURN
+from smp_client.model.record import CONTENT_CAP_BYTES, GLOBAL_KINDS, REVISION, SESSION_KINDS, TURN
 from smp_client.model.times import now
 from smp_client.text.mapping import load_mapping
 from smp_client.text.markdown import Conversation
@@ -94,7 +94,7 @@ def test_pages_are_short_and_their_links_lead_somewhere() -> None:
 
 def test_format_names_every_record_file_with_its_list_and_required_fields() -> None:
     rows = dict(re.findall(r"^\| `([\w.-]+\.yaml)` \| (.*) \|$", FORMAT, re.MULTILINE))
-    kinds = [kind for kind in (*SESSION_KINDS, *GLOBAL_KINDS) if kind is not TURN]
+    kinds = [kind for kind in (*SESSION_KINDS, *GLOBAL_KINDS, REVISION) if kind is not TURN]
     assert set(rows) == {kind.file for kind in kinds}
     for kind in kinds:
         row = [re.findall(r"`([^`]+)`", cell) for cell in rows[kind.file].split("|")]

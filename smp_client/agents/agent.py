@@ -17,6 +17,7 @@ from ..ask.priorities import View
 from ..disk.place import scopes
 from ..index.sql import Sql
 from ..index.validity import holds
+from ..model.door import front_door
 from ..model.errors import AccessDenied, CorruptionDetected, MemoryNotFound
 from ..model.layout import GLOBAL, check_file_id
 from ..model.record import Record, check_memory_id
@@ -33,6 +34,7 @@ _TURNS, _LIMIT = 20, 20
 Question = Callable[[View, Wanted], Answer]
 
 
+@front_door
 class AgentMemory:
     """`session.agent("veritas")`: its records have the agent as author, unless another is named.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ask.text import likeness, said
 from ..disk.locks import lock
+from ..model.door import front_door
 from ..model.errors import Invalid, MemoryNotFound
 from ..model.priority import is_resolved
 from ..model.record import SEVERITIES, Record, severity_rank
@@ -31,6 +32,7 @@ _LOCK = "party"
 _APART = ("discovered_by", "timestamp", "tags", FIELD)  # no part of an observation
 
 
+@front_door
 class Party:
     """`session.party()` puts the session into party mode."""
 

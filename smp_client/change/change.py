@@ -21,10 +21,10 @@ from ..disk.append import Reserved, Tail, note_tail, tail_of
 from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..disk.locks import Lock
 from ..disk.tree import is_left_alone
-from ..model.errors import Conflict, SMPError, StorageFailed, TransactionPending
-from ..model.record import TURN, kind_of_file
+from ..model.errors import Conflict, SMPError, StorageFailed, TransactionPending, storage_failed
+from ..model.record import REVISION, TURN, Kind, kind_of_file
 from ..text.document import INDENT
-from ..text.edits import Edit, Spans, edited, number_of, value_of
+from ..text.edits import Edit, Span, Spans, edited, value_of
 from ..text.format import format_of
 from ..text.values import Value, hash_of, hash_of_bytes
 from ..text.version import is_record_file
@@ -124,9 +124,12 @@ def happen(
     """
     try:
         intent = journal.record(scope, steps)
+    except StorageFailed:
+        made.clear()  # the intent may stand, and would need them
+        raise
     except OSError as error:
-        said = f"Could not record the change: {error}."
-        raise StorageFailed(said, session_id=scope.name) from error
+        doing = f"Could not record the change of {scope.tree.path}/{scope.directory}"
+        raise storage_failed(doing, error, scope.name) from error
     made.clear()
     try:
         for step in steps:
@@ -183,10 +186,13 @@ class _Work:
         added = {one.id: one.new for one in changes
                  if one.old is None and isinstance(one.new, Mapping)}  # fmt: skip
         tail = tail_of(scope, kind, held)
+        # In a file that somebody wrote by hand since, one of the new ids may stand already.
+        is_certain = reserved is not None and tail.is_noted and reserved.is_held_by(held)
         # Where nobody has taken a number since, those that are left can be given again.
-        known = 0 if reserved is not None and tail.last == reserved.last else tail.last
-        tail = tail._replace(last=max([known, *map(number_of, added)]))
-        is_certain = reserved is not None and reserved.is_held_by(held)
+        is_untouched = is_certain and reserved and tail.last == reserved.last
+        numbers = [kind.number_of(one) or 0 for one in added]
+        given_before = reserved.first - 1 if reserved and is_untouched else tail.last
+        tail = tail._replace(last=max([given_before, *numbers]))
         if len(added) == len(changes) and is_certain:
             records = (format_of(kind).render(value, tail.indent) for value in added.values())
             new = b"".join([tail.opening, *records])
@@ -229,8 +235,8 @@ class _Work:
         for change in (change for change in changes if change.old is not None):
             span = standing.get(change.id or str(change.old))
             if span is not None:
-                facts = {"timestamp": span.value.get("timestamp"), "behind": span.behind}
-                self._take(change, kind.name if change.id else "head", span.raw, **facts)
+                type = kind.name if change.id else "head"
+                self._take(change, type, span.raw, **_facts_of(kind, span))
             elif change.id:
                 kept.append(change.id)
         if kept:
@@ -319,6 +325,14 @@ class _Work:
         advice = "Look at it, and repeat this, or repeat it for the others."
         said = f"{about} of {name}: {why}; nothing was changed."
         return Conflict(said, session_id=name, advice=advice)
+
+
+def _facts_of(kind: Kind, span: Span) -> dict[str, Value]:
+    """Return the facts of a record that its item in a bundle keeps."""
+    facts: dict[str, Value] = {"timestamp": span.value.get("timestamp"), "behind": span.behind}
+    if kind is REVISION:
+        facts["memory"] = span.value.get("memory")
+    return facts
 
 
 def _edit(change: Change) -> Edit:

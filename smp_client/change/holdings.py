@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..disk import bundle
 from ..disk.bundle import Bundle
@@ -21,6 +21,7 @@ from ..model.errors import MemoryNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_file_id, is_session_id
 from ..model.record import (
     GLOBAL_KINDS,
+    HISTORY,
     SESSION_KINDS,
     STATE_HISTORY,
     TURN,
@@ -45,6 +46,26 @@ _BACK = {
 Place = Literal["active", "archived", "evicted", "deleted", "undo"]
 KEPT: tuple[Place, ...] = ("active", "archived", "evicted")  # what is neither deleted nor replaced
 EVERY: tuple[Place, ...] = (*KEPT, "deleted", "undo")
+
+
+class Origin(NamedTuple):
+    """The session and the place that memories are in."""
+
+    session: str  # or `global`
+    place: Place
+    container: str  # the bundle that holds them; empty for files of the session
+
+
+class Unread(NamedTuple):
+    """A place in a file where a record cannot be read."""
+
+    file: str
+    line: int
+    problem: str
+
+    def below(self, folder: str) -> str:
+        """Return it for a message, with its file in this folder or bundle."""
+        return f"{folder}/{self.file}, line {self.line}: it cannot be read: {self.problem}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +108,7 @@ def holdings(
 ) -> Iterator[Holding]:  # fmt: skip
     """Yield every memory of a session, or of `global`, in these places.
 
-    A file or bundle that cannot be read may hold more: it is added to `problems`.
+    A file, bundle or record that cannot be read may hold more: it is added to `problems`.
     """
     problems = [] if problems is None else problems
     if "active" in places and is_in_use(memory, session):
@@ -97,7 +118,10 @@ def holdings(
     for path in bundles_of(memory, session):
         if (place := place_of(path)) in places and place not in hidden:
             try:
-                yield from _in_bundle(bundle.read(memory.tree, path), session, place)
+                unread: list[Unread] = []
+                packed = bundle.read(memory.tree, path)
+                yield from in_bundle(packed, Origin(session, place, path), unread)
+                problems += [one.below(path) for one in unread]
             except (SMPError, OSError) as error:
                 problems.append(f"{path} cannot be read: {error}")
 
@@ -119,7 +143,7 @@ def in_use(memory: Memory, session: str, ids: Collection[str]) -> list[Holding]:
         counts = Counter(re.findall(mark, content))
         once = [one for one in some if counts[one.removeprefix("turn-").encode()] == 1]
         for span in located(kind, content, once).values():
-            found.append(_of_span(span, session, "active", "", kind, 0))
+            found.append(_of_span(span, Origin(session, "active", ""), kind, 0))
     return found
 
 
@@ -157,14 +181,14 @@ def place_of(path: str) -> Place:
     return "undo" if name.startswith("undo-") else "deleted"
 
 
-def _in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
+def in_bundle(packed: Bundle, origin: Origin, unread: list[Unread]) -> Iterator[Holding]:
     """Yield the memories in a bundle: of a packed session those in its files, else its items."""
     said, path = packed.manifest, packed.path
     facts = {name: getattr(said, name) for name in ("at", "by", "why", "until", "batch")}
     if path.endswith((f"/{ARCHIVE}", f"/{BACKUP}")):
         for file, content in packed.files():
             if holds_memories(file, ""):
-                for one in in_file(session, place, path, file, content):
+                for one in in_content(origin, file, content, unread):
                     yield replace(one, facts=facts)
         return
     for item, raw in packed.pieces():
@@ -172,43 +196,56 @@ def _in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
         value = value_of_file(item.file, raw) if is_file else value_of(kind_of_file(item.file), raw)
         value = value or {"id": item.id, "content": raw.decode("utf-8", "replace")}
         of_item = (item.file, item.id, item.type, value, raw, item.hash, item.behind)
-        yield Holding(session, place, path, *of_item, 0, {**facts, **item.facts})
+        facts_of_item = {**facts, **item.facts}
+        yield Holding(origin.session, origin.place, path, *of_item, 0, facts_of_item)
 
 
 def in_file(
     session: str, place: Place, container: str, file: str, content: bytes
 ) -> Iterator[Holding]:
-    """Yield the memories in the content of one file."""
+    """Yield the memories in the content of one file, as far as it can be read."""
+    return in_content(Origin(session, place, container), file, content, [])
+
+
+def in_content(
+    origin: Origin, file: str, content: bytes, unread: list[Unread]
+) -> Iterator[Holding]:
+    """Yield the memories in the content of one file. `unread` gets places without a record."""
     if is_record_file(file):
         kind = kind_of_file(file)
-        head, records, *_ = spans(kind, content)
-        line = 1 + head.count(b"\n")
-        for span in records:
+        found = spans(kind, content)
+        for bad in found.bad:
+            at = content.count(b"\n", 0, bad.start) + bad.line
+            unread.append(Unread(file, at, bad.problem))
+        line = 1 + found.head.count(b"\n")
+        for span in found.records:
             if span.value:
-                yield _of_span(span, session, place, container, kind, line)
+                yield _of_span(span, origin, kind, line)
             line += span.raw.count(b"\n")
     elif content:
         value, hash = value_of_file(file, content), hash_of_bytes(content)
         named = (file, id_of_file(file), type_of_file(file))
+        session, place, container = origin
         yield Holding(session, place, container, *named, value, content, hash, line=1)
 
 
-def _of_span(
-    span: Span, session: str, place: Place, container: str, kind: Kind, line: int
-) -> Holding:
+def _of_span(span: Span, origin: Origin, kind: Kind, line: int) -> Holding:
     about = (kind.file, span.id, kind.name, span.value, span.raw, hash_of(span.value))
+    session, place, container = origin
     return Holding(session, place, container, *about, span.behind, line)
 
 
 def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holding]:
     scope, files = memory._scope(session), files_of(memory, session)
     names = () if session == GLOBAL else scope.tree.sizes(scope.path(STATE_HISTORY))
-    for file in [PROFILE, *(f"{STATE_HISTORY}/{name}" for name in names)]:
+    for file in [PROFILE, HISTORY, *(f"{STATE_HISTORY}/{name}" for name in names)]:
         if holds_memories(file, session) and scope.tree.exists(scope.path(file)):
             files.append(file)
     for file in files:
         try:
-            yield from in_file(session, "active", "", file, scope.read(file))
+            unread: list[Unread] = []
+            yield from in_content(Origin(session, "active", ""), file, scope.read(file), unread)
+            problems += [one.below(scope.directory) for one in unread]
         except (SMPError, OSError) as error:
             problems.append(f"{scope.path(file)} cannot be read: {error}")
 
@@ -237,6 +274,8 @@ def holds_memories(file: str, scope: str) -> bool:
     folder, _, name = file.rpartition("/")
     if folder == STATE_HISTORY and scope != GLOBAL:
         return name.endswith(".yaml") and is_file_id(name.removesuffix(".yaml"))
+    if file == HISTORY:
+        return True
     return is_of(scope, file) or (scope == GLOBAL and file == PROFILE)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..disk.append import tail_of
+from ..disk.append import note_tail, require_number, tail_of
 from ..disk.rewrite import rewrite
 from ..model.record import TURN, Kind
 from ..model.synonyms import own_names, with_own_names
@@ -32,13 +32,19 @@ def give_ids(files: RecordFiles, kind: Kind) -> list[str]:
     given: list[str] = []
     with scope.locked([kind.file], f"giving ids to {kind.name}s") as held:
         tail = tail_of(scope, kind, held[kind.file])
+        form = format_of(kind)
 
         def numbered(content: bytes) -> bytes:
-            after, given[:] = _numbered(kind, content, tail.last, stamp)
+            nonlocal tail
+            # Somebody may have written another id by hand since the tail was looked at.
+            last = max(tail.last, form.highest(form.parse(content), content))
+            after, given[:] = _numbered(kind, content, last, stamp)
+            require_number(scope, kind, last + len(given))
+            tail = tail._replace(last=last + len(given))
             return after
 
         rewrite(scope, kind.file, numbered)
-        held[kind.file].note = {"last": tail.last + len(given)}
+        note_tail(held[kind.file], tail, scope.tree.stat(scope.path(kind.file)), -1)
     return given
 
 

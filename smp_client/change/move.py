@@ -46,7 +46,7 @@ from ..text.values import Value
 from ..text.version import is_versioned
 from .change import happen, temporaries, unlink_step
 from .digest import digest
-from .restore import manifest_of
+from .restore import BY_HAND, manifest_of, said_reason
 
 if TYPE_CHECKING:
     from ..disk.tree import Tree
@@ -59,15 +59,16 @@ GRACE_S = 2.0
 def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
     """Archive a session. Late writes are in the archive, in quarantine, or refused."""
     session = memory._session(session_id)
-    path, scope, freed = f"{ARCHIVED}/{session_id}/{ARCHIVE}", session.scope, 0
+    path = f"{ARCHIVED}/{session_id}/{ARCHIVE}"
+    scope = session.scope
+    freed = 0
     head = manifest_of(memory, "archive", session_id, harmless(reason), "smp")
     if not dry_run:
         before = session.size().total_bytes
         with scope.undisturbed("archiving"):
             scope.require()
             _require_free(memory, path)
-            _leave(memory, scope, path, head)
-        freed = before - memory.tree.stat(path).st_size
+            freed = before - _leave(memory, scope, path, head)
     return Outcome([Action(session_id, "archive", (session_id,), head.why, freed)], dry_run=dry_run)
 
 
@@ -102,7 +103,7 @@ def delete_session(
         action = Action(session_id, "delete_session", (session_id,), head.why, size)
         if dry_run:
             return Outcome([action], dry_run=True)
-        with _noted(memory, "delete", session_id, by):
+        with _noted(memory, "delete", action, by):
             if is_active:
                 _leave(memory, scope, target, head)
             else:
@@ -120,11 +121,11 @@ def deleted_sessions(memory: Memory) -> list[Manifest]:
 
 
 def undelete_session(
-    memory: Memory, session_id: str, reason: str = "restored", *, by: str = "user",
+    memory: Memory, session_id: str, reason: str = BY_HAND, *, by: str = "user",
     dry_run: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Restore a deleted session, active again."""
-    action = Action(session_id, "undelete_session", (session_id,), harmless(reason))
+    """Restore a deleted session, active again. Metadata and audit log keep the reason."""
+    action = Action(session_id, "undelete_session", (session_id,), said_reason(reason))
     source = f"{DELETED}/{check_session_id(session_id)}/{BACKUP}"
     return _enter(memory, source, action, dry_run, by)
 
@@ -138,14 +139,18 @@ def destroy(scope: Scope, bundles: Iterable[str]) -> None:
 # The two ways through the journal.
 
 
-def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> None:
-    """Move the directory of a session out of `active/` into a bundle. Evicted bundles stay."""
+def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> int:
+    """Move the directory of a session out of `active/` into a bundle. Evicted bundles stay.
+
+    Return the size of the bundle.
+    """
     tree = memory.tree
     below = (path.removeprefix(f"{scope.directory}/") for path in tree.files_below(scope.directory))
     locked = {*FILES, *filter(is_versioned, below)}
     with scope.locked(locked, "packing the session"), temporaries(tree) as made:
         files = _contents(tree, scope.directory)
         made.append(_packed(tree, head, files))
+        size = tree.stat(made[0]).st_size  # now, because nothing may fail after the move
         slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
         steps = [{"bundle": target, "aside": made[0]}, _renaming(tree, scope.directory, slot)]
         # Bytes that this counts as packed are removed with the directory.
@@ -154,6 +159,7 @@ def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> None:
         made.append(f"{slot}.json")
         tree.replace(f"{slot}.json", json.dumps(sizes).encode())
         happen(scope, steps, made)
+    return size
 
 
 def _enter(memory: Memory, source: str, action: Action, dry_run: bool, by: str = "smp") -> Outcome:
@@ -173,7 +179,7 @@ def _enter(memory: Memory, source: str, action: Action, dry_run: bool, by: str =
         if dry_run:
             return Outcome([action], dry_run=True)
         is_deleted = source.startswith(f"{DELETED}/")
-        noted = _noted(memory, "restore", scope.name, by) if is_deleted else nullcontext()
+        noted = _noted(memory, "restore", action, by) if is_deleted else nullcontext()
         with noted, temporaries(tree) as made:
             awake = _awake(memory, files, action.reason)
             rewrite.keep_odd(scope, METADATA, files.get(METADATA, b""))
@@ -188,9 +194,10 @@ def _renaming(tree: Tree, source: str, target: str) -> dict[str, Any]:
     return {"directory": source, "to": target, "inode": tree.stat(source).st_ino}
 
 
-def _noted(memory: Memory, action: str, session_id: str, by: str) -> AbstractContextManager[object]:
-    facts = {"session": session_id, "count": 1, "whole_session": True}
-    return audit.noted(memory.tree, action, clock=memory.options.clock, by=by, **facts)
+def _noted(memory: Memory, name: str, action: Action, by: str) -> AbstractContextManager[object]:
+    facts: dict[str, Any] = {"session": action.session, "count": 1, "whole_session": True}
+    facts["reason"] = action.reason
+    return audit.noted(memory.tree, name, clock=memory.options.clock, by=by, **facts)
 
 
 def _packed(tree: Tree, head: Manifest, files: Mapping[str, bytes]) -> str:

@@ -28,7 +28,7 @@ from ..text.edits import spans
 from ..text.values import hash_of, summary_hash
 from .change import Change, Request, apply, replanned
 from .holdings import Holding, holdings, is_in_use, is_kept, names, place_of
-from .select import Selection, agent_of, chosen, several
+from .select import Selection, chosen, is_revision, owner_of, several
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # Facts of a holding that are of its bundle, or of the deletion.
 _OF_BUNDLE = ("at", "by", "why", "until", "batch", "place", "from", "replaced_by")
+BY_HAND = "restored by hand"
 _MAY_BE_BACK = "smp restore --list shows what can be restored; other memories may be back already."
 
 
@@ -61,16 +62,30 @@ def manifest_of(
     return Manifest(kind, session, render_time(now), who, why, until, batch)
 
 
+def said_reason(reason: str) -> str:
+    """Return a reason as it may be written. Raises Invalid if it says nothing."""
+    problems: list[str] = []
+    said = plain_fields({"reason": reason}, problems)
+    if not isinstance(reason, str) or not reason.strip():
+        problems.append('say why: reason="…"')
+    if problems:
+        raise Invalid(problems)
+    return harmless(str(said["reason"]))
+
+
 def delete(
     memory: Memory, name: str, id: str | Sequence[str] | None = None, *, reason: str,
-    deleted_by: str = "user", dry_run: bool = False, batch: str = "", **meant: Any,
+    reasons: Mapping[str, str] | None = None, deleted_by: str = "user", dry_run: bool = False,
+    batch: str = "", **meant: Any,
 ) -> Outcome:  # fmt: skip
     """Delete memories, all or none: those with these ids, or all that meet every condition:
     `topic`, `agent`, `since`, `until`, `types`, `tags`, `text`.
 
-    Until their deadline `restore` brings them back. All have one batch.
+    `reasons` are those of single memories, by id. Until their deadline `restore` brings the
+    memories back. All have one batch.
     """
     selection = Selection(id, **meant)
+    own = {one: said_reason(text) for one, text in (reasons or {}).items()}
     memory.require()
     batch, days = batch or new_batch(memory), memory.options.retention.deleted_days
     head = manifest_of(memory, "deleted", name, reason, deleted_by, batch, days=days)
@@ -79,6 +94,8 @@ def delete(
     with nullcontext() if dry_run else scope.undisturbed("deleting"):
         _require(memory, name)
         found = chosen(memory, name, selection, outcome.problems)
+        if strange := [one for one in own if one not in {held.id for held in found}]:
+            raise Invalid([f"reasons name {one}, which is not deleted here" for one in strange])
         for place in dict.fromkeys(one.place for one in found):
             here = [one for one in found if one.place == place]
             action = _action("delete_memories", head.why, here, outcome.batch)
@@ -86,9 +103,11 @@ def delete(
             outcome.actions.append(replace(action, bytes_freed=freed, place=place))
         if found and not dry_run:
             draft = (f"{DELETED}/{name}/{batch}.tar.gz", head)
-            request = Request([removal(one) for one in found], draft, doing="deleting")
+            changes = [removal(one, own.get(one.id, "")) for one in found]
+            request = Request(changes, draft, doing="deleting")
             noted: Any = {"by": deleted_by, "session": name, "count": len(found)}
             noted |= {"ids": outcome.ids, "batch": batch}
+            noted |= {"reason": head.why, "criteria": selection.criteria}
             with audit.noted(memory.tree, "delete", clock=memory.options.clock, **noted):
                 kept = apply(scope, request)
             said = "was changed while it was deleted, and stays."
@@ -98,15 +117,19 @@ def delete(
 
 def _action(type: str, reason: str, held: Sequence[Holding], batch: str = "") -> Action:
     """Return the action that brings these memories of one session back."""
-    named = [one for one in held if one.id]
+    every = {one.id for one in held}
+    # The name of a memory stands for its earlier versions, too.
+    named = [one for one in held if one.id and not (is_revision(one) and owner_of(one) in every)]
     ids, kinds = tuple(one.id for one in named), tuple(type_of(one.type) for one in named)
     size = -sum(len(one.raw) for one in held)
     return Action(held[0].session, type, ids, reason, size, batch, kinds=kinds)
 
 
-def removal(one: Holding) -> Change:
-    """Return the change that takes a memory out of where it is."""
+def removal(one: Holding, why: str = "") -> Change:
+    """Return the change that takes a memory out of where it is, perhaps for a reason of its own."""
     facts = {"place": one.place, "from": one.container} if one.container else {}
+    if why:
+        facts["why"] = why
     return Change(one.file, one.id, one.hash, None, container=one.container, facts=facts)
 
 
@@ -127,13 +150,14 @@ def delete_everywhere(
 
 
 def restore_batch(
-    memory: Memory, batch: str, *, by: str = "user", dry_run: bool = False
+    memory: Memory, batch: str, *, reason: str = BY_HAND, by: str = "user", dry_run: bool = False
 ) -> Outcome:
     """Restore a batch in every session that it is of. A session that fails stops no other."""
+    said_reason(reason)
     sessions = [*sessions_with(memory, batch)] if batch.strip() else []
     if not sessions:
         raise MemoryNotFound(f"Nothing was deleted under the batch {batch!r}.", advice=_MAY_BE_BACK)
-    how: Any = {"batch": batch, "by": by, "dry_run": dry_run}
+    how: Any = {"batch": batch, "reason": reason, "by": by, "dry_run": dry_run}
     return _in_each(sessions, lambda name: restore(memory, name, **how), how)
 
 
@@ -164,7 +188,7 @@ def sessions_with(memory: Memory, batch: str) -> Iterable[str]:
 
 def deleted(memory: Memory, name: str) -> list[Holding]:
     """Return the memories of a session that can be restored, those deleted first before others."""
-    found = [one for one in _taken(memory, name, []) if one.id]
+    found = [one for one in _taken(memory, name, []) if one.id and not is_revision(one)]
     return sorted(found, key=lambda one: str(one.facts["at"]))
 
 
@@ -177,27 +201,30 @@ def _taken(memory: Memory, name: str, problems: list[str]) -> list[Holding]:
 
 def restore(
     memory: Memory, name: str, ids: str | Collection[str] | None = None, *,
-    batch: str | None = None, by: str = "user", dry_run: bool = False,
+    batch: str | None = None, reason: str = BY_HAND, by: str = "user", dry_run: bool = False,
 ) -> Outcome:  # fmt: skip
     """Restore memories of a session, or a whole batch; of several with one id, the newest.
 
-    Raises Conflict, and changes nothing, where another memory has the id by now.
+    The audit log keeps the reason. Raises Conflict, and changes nothing, if another memory has the
+    id by now.
     """
     if (ids is None) is (batch is None) or (batch is not None and not batch.strip()):
         raise Invalid(["say what is restored: memories, or a batch"])
     wanted = None if ids is None else [check_memory_id(one) for one in several(ids)]
+    why = said_reason(reason)
     memory.require()
     scope = memory._scope(name)
     with scope.undisturbed("restoring"):
         _require(memory, name)
         found = _restorable(memory, name, wanted, batch)
         done, facts = "anonymised" if found[0].place == "undo" else "deleted", found[0].facts
-        reason = f"{done} at {facts['at']} by {facts['by']}: {facts['why']}"
-        action = _action("restore_memories", reason, found, found[0].batch)
+        before = f"{done} at {facts['at']} by {facts['by']}: {facts['why']}"
+        action = _action("restore_memories", before, found, found[0].batch)
         if dry_run:
             return Outcome([action], dry_run=True, batch=batch or "")
         changes = [change for one in found for change in _return(memory, one)]
-        noted = {"session": name, "count": len(found), "ids": [*action.about], "batch": batch}
+        noted: Any = {"session": name, "count": len(found), "ids": [*action.about]}
+        noted |= {"batch": batch, "reason": why}
         is_limited = name != GLOBAL and is_in_use(memory, name)
         quota = memory._session(name).quota_bytes() if is_limited else None
         with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **noted):
@@ -211,12 +238,12 @@ def _restorable(
     """Return the deleted memories that are meant, the newest of each."""
     problems: list[str] = []
     held = [one for one in _taken(memory, name, problems) if batch is None or one.batch == batch]
-    held = [one for one in held if ids is None or one.id in ids or agent_of(one) in ids]
+    held = [one for one in held if ids is None or one.id in ids or owner_of(one) in ids]
     found: dict[tuple[str, ...], Holding] = {}
     for one in sorted(held, key=lambda one: str(one.facts["at"]), reverse=True):
         key = (one.file, one.id, str(one.facts.get("from", "")), "" if one.id else one.hash)
         found.setdefault(key, one)
-    known = {known for one in held for known in (one.id, agent_of(one))}
+    known = {known for one in held for known in (one.id, owner_of(one))}
     missing = [memory_id for memory_id in ids or () if memory_id not in known]
     if missing or not found:
         about = f"{', '.join(missing)} of {name} cannot be restored: it is not deleted."

@@ -18,9 +18,9 @@ from ..disk.place import archived_scope
 from ..disk.session_files import METADATA
 from ..model.errors import CorruptionDetected, Invalid
 from ..model.layout import GLOBAL
-from ..model.record import check_memory_id
+from ..model.record import HISTORY, check_memory_id
 from ..text.values import Value
-from .holdings import KEPT, Holding, holdings, id_of_file, in_use, is_in_use, missing
+from .holdings import KEPT, Holding, holdings, id_of_file, in_file, in_use, is_in_use, missing
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
@@ -65,6 +65,23 @@ class Selection:
         given = (self.topic, self.agent, self.since, self.until)
         return bool(self.types or self.tags) or any(value is not None for value in given)
 
+    @property
+    def criteria(self) -> dict[str, Value]:
+        """Return the conditions for the audit log, which never quotes a memory.
+
+        A text is what somebody wants to be gone, so only its length is named.
+        """
+        said: dict[str, Value] = {}
+        for name in ("topic", "agent", "since", "until"):
+            if (value := getattr(self, name)) is not None:
+                said[name] = str(value)
+        for name in ("types", "tags"):
+            if values := getattr(self, name):
+                said[name] = [*values]
+        if self.text is not None:
+            said["text"] = f"{len(self.text)} characters"
+        return said
+
 
 def several(given: str | Iterable[str]) -> tuple[str, ...]:
     """Return one text as a list of one, not as the list of its letters."""
@@ -77,18 +94,19 @@ def chosen(
 ) -> list[Holding]:
     """Return the memories that are meant, in every place where one is kept.
 
-    Earlier states of an agent go with its state. A record without an id that fits is reported.
+    Earlier versions of a memory, and earlier states of an agent, go with it. A record without an
+    id that fits is reported.
     """
     problems, ids = [] if problems is None else problems, selection.ids
     if ids is not None and is_in_use(memory, name) and not memory.tree.list(archived_scope(name)):
         quickly = in_use(memory, name, ids)
         if {one.id for one in quickly} == {*ids}:
-            return quickly
+            return [*quickly, *earlier_versions(memory, name, ids)]
     found = [one for one in holdings(memory, name, KEPT, problems) if one.file != METADATA]
     if ids is None:
-        meant = _described(memory, name, selection, found)
+        meant = described(memory, name, selection, found)
     else:
-        meant = [one for one in found if one.id in ids or agent_of(one) in ids]
+        meant = [one for one in found if one.id in ids or owner_of(one) in ids]
         require_known(memory, name, ids, meant)
         order = {memory_id: number for number, memory_id in enumerate(ids)}
         meant.sort(key=lambda one: order.get(one.id, len(order)))
@@ -97,7 +115,7 @@ def chosen(
         if not one.id:
             why = "a record without an id fits too, and stays. Give it an id first"
             problems.append(f"{one.where}, line {one.line}: {why}.")
-        elif one.line and not one.is_file and agent_of(one) is None:
+        elif one.line and not one.is_file and owner_of(one) is None:
             first = lines.setdefault((one.file, one.id), one.line)
             if first != one.line:  # the other one would answer again
                 where = f"{one.file} line {first}, {one.file} line {one.line}"
@@ -106,9 +124,10 @@ def chosen(
     return [one for one in meant if one.id]
 
 
-def _described(
+def described(
     memory: Memory, name: str, selection: Selection, found: list[Holding]
 ) -> list[Holding]:
+    """Return those of these memories of a session for which all conditions hold."""
     if selection.text is not None:
         text = selection.text.casefold()
         found = [
@@ -132,18 +151,48 @@ def _described(
     meant = [
         one for one, file in zip(found, files, strict=True) if (file, one.type, one.id) in keys
     ]
-    agents = {agent_of(one) for one in meant if one.is_file} - {None}
-    return [one for one in found if one in meant or (not one.is_file and agent_of(one) in agents)]
+    return _with_earlier(found, meant)
 
 
-def agent_of(one: Holding | Item) -> str | None:
-    """Return the agent whose state it is, now or earlier; None for any other memory."""
-    return id_of_file(one.file) if one.type == "agent_state" else None
+def _with_earlier(found: list[Holding], meant: list[Holding]) -> list[Holding]:
+    """Return the memories that are meant, with their earlier versions and states."""
+    owners = {owner_of(one) or one.id for one in meant}
+    objects = {id(one) for one in meant}
+
+    def belongs(one: Holding) -> bool:
+        return id(one) in objects or (not one.is_file and owner_of(one) in owners)
+
+    return [one for one in found if belongs(one)]
+
+
+def owner_of(one: Holding | Item) -> str | None:
+    """Return the memory that this is an earlier version of, or the agent whose state this is.
+
+    It is None for any other memory.
+    """
+    if one.file != HISTORY:
+        return id_of_file(one.file) if one.type == "agent_state" else None
+    said = one.value.get("memory") if isinstance(one, Holding) else one.facts.get("memory")
+    return str(said)
+
+
+def is_revision(one: Holding | Item) -> bool:
+    """Return whether this is the earlier version of another memory."""
+    return one.file == HISTORY
+
+
+def earlier_versions(memory: Memory, name: str, ids: Collection[str]) -> list[Holding]:
+    """Return the revisions of memories in the history of a session that is in use."""
+    history = memory._scope(name).read(HISTORY)
+    if not history:
+        return []
+    revisions = in_file(name, "active", "", HISTORY, history)
+    return [one for one in revisions if owner_of(one) in ids]
 
 
 def require_known(memory: Memory, name: str, ids: Collection[str], meant: list[Holding]) -> None:
     """Raise for the first id that names no memory, with its state."""
-    known = {one.id for one in meant} | {agent_of(one) for one in meant}
+    known = {one.id for one in meant} | {owner_of(one) for one in meant}
     for memory_id in ids:
         if memory_id not in known:
             raise missing(memory._scope(name), memory_id)

@@ -7,12 +7,12 @@ highest number given. While the file is the one in the note, it is not read. Els
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..model.errors import StorageFailed
+from ..model.errors import Invalid, StorageFailed
 from ..model.layout import FORMAT_VERSION
-from ..model.record import Kind
+from ..model.record import NUMBERS, Kind
 from ..text.format import format_of, plain
 from ..text.values import Value
 from ..text.version import require_known, version_in
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from .scope import Scope
 
 Quota = Callable[[], int | None]  # how large the scope may become; None for no limit
-_NUMBER_DIGITS = 12  # no file holds so many records: a note with a longer number is not ours
+_INDENT_CAP = 1000
+_TRIES = 3  # at a file to which somebody writes without a lock
 _TORN = "a record that was cut off while it was written"
 
 
@@ -36,18 +37,51 @@ class Tail(NamedTuple):
     indent: int
     last: int  # the highest number ever given here
     opening: bytes = b""  # these bytes must stand before the next record
+    is_noted: bool = False  # whether nobody has written since the last holder of the lock
+
+
+class Note(NamedTuple):
+    """The note of the last holder of a lock on the record file that it protects."""
+
+    last: int  # the highest number ever given here
+    series: str = ""  # another one wherever a note was lost, and numbers with it
+    file: list[int] | None = None  # the identity of the file, where its end is known
+    indent: int = 0
+
+    @classmethod
+    def parse(cls, said: Mapping[str, object]) -> Note | None:
+        """Return a note as it was rendered. With one part out of range it is not a note of ours."""
+        last = said.get("last")
+        series = said.get("series", "")
+        file = said.get("file")
+        indent = said.get("indent", 0)
+        if type(last) is not int or not 0 <= last < NUMBERS:
+            return None
+        if type(indent) is not int or not 0 <= indent < _INDENT_CAP:
+            return None
+        if not isinstance(series, str) or not (file is None or isinstance(file, list)):
+            return None
+        is_present = said.get("version") == FORMAT_VERSION
+        return cls(last, series, file if is_present else None, indent)
+
+    def render(self) -> dict[str, Value]:
+        said: dict[str, Value] = {"last": self.last, "series": self.series}
+        if self.file is not None:
+            said |= {"version": FORMAT_VERSION, "file": [*self.file], "indent": self.indent}
+        return said
 
 
 class Reserved(NamedTuple):
-    """Numbers that one transaction may give, and the lock file in which that is noted."""
+    """Numbers that one transaction may give, and the series of notes that says so."""
 
     first: int
     last: int
-    inode: int
+    series: str
 
     def is_held_by(self, held: Lock) -> bool:
-        """Return whether the note is still there: a lock file that was removed has lost it."""
-        return os.fstat(held.descriptor).st_ino == self.inode
+        """Return whether no note was lost since, and so nobody else was given these numbers."""
+        note = Note.parse(held.note)
+        return note is not None and note.series == self.series
 
 
 def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) -> dict[str, Value]:
@@ -79,9 +113,21 @@ def reserve(scope: Scope, kind: Kind, count: int) -> Reserved:
     with scope.locked([kind.file], f"numbering a {kind.name}") as held:
         lock = held[kind.file]
         last = tail_of(scope, kind, lock).last
-        lock.note["last"] = last + count
+        require_number(scope, kind, last + count)
+        note = _noted(lock)._replace(last=last + count)
+        lock.note = note.render()
         lock.save()
-        return Reserved(last + 1, last + count, os.fstat(lock.descriptor).st_ino)
+        return Reserved(last + 1, last + count, note.series)
+
+
+def require_number(scope: Scope, kind: Kind, number: int) -> None:
+    """Raise Invalid behind the last number, since a longer one is not counted."""
+    if number >= NUMBERS:
+        said = f"{kind.file} has no number left below {kind.memory_id(NUMBERS)}"
+        lock_file = f".smp/locks/{scope.name}/{kind.file.replace('/', '+')}.lock"
+        mend = "give the record with the highest number an id of another form"
+        advice = f"Nothing was written; {mend}, and remove {lock_file}."
+        raise Invalid([said], advice=advice, session_id=scope.name)
 
 
 def with_id(kind: Kind, number: int, fields: Mapping[str, Value]) -> dict[str, Value]:
@@ -94,18 +140,16 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
 
     A record that a crash cut off is quarantined first, and a file in another style rendered plain.
     """
-    path, form, note = scope.path(kind.file), format_of(kind), held.note
-    last, indent = note.get("last"), note.get("indent")
-    if type(last) is not int or not 0 <= last < 10**_NUMBER_DIGITS:
-        last = 0  # a lock file may hold anything
+    path = scope.path(kind.file)
+    form = format_of(kind)
+    note = _noted(held)
     try:
         status = scope.tree.stat(path)
-        is_same = [note.get("file"), note.get("version")] == [identity(status), FORMAT_VERSION]
-        if is_same and type(indent) is int:
-            return Tail(status.st_size, indent, last)
+        if note.file == identity(status):
+            return Tail(status.st_size, note.indent, note.last, is_noted=True)
     except FileNotFoundError:
         if "/" in kind.file:
-            scope.tree.make_directory(path.rpartition("/")[0])
+            scope.tree.make_directory(path.rpartition("/")[0], inside=scope.directory)
         scope.tree.create(path, form.empty(scope.name, scope.options.clock(), []))
         return tail_of(scope, kind, held)
     # A shell may be appending without a lock: between two of its lines is no place for ours.
@@ -116,7 +160,7 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
     if opening is None:
         rewrite(scope, kind.file, lambda now: plain(kind.file, now))
         return tail_of(scope, kind, held)
-    last = max(form.highest(found, content), last)
+    last = max(form.highest(found, content), note.last)
     tail = Tail(len(content), found.indent, last, opening)
     if torn is None:
         note_tail(held, tail, status, -1 if opening else len(content))
@@ -128,7 +172,7 @@ def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
     cut = content[torn:]
     quarantine_bytes(scope, kind.file, cut, _TORN, torn)
     rewrite(scope, kind.file, lambda now: now[:torn] + now[torn:].removeprefix(cut))
-    held.note = {"last": last}
+    held.note = note._replace(last=last, file=None).render()
     return tail_of(scope, kind, held)
 
 
@@ -140,25 +184,21 @@ def _add(
 
     Return them with their ids, and the new size. Where that fails, everything is as it was.
     """
-    values, last = list[dict[str, Value]](), tail.last
-    for fields in given:
-        prefix, _, number = str(fields.get("id", "")).rpartition("-")
-        if "id" not in fields:
-            last += 1
-        elif prefix == kind.prefix and number.isdecimal() and len(number) <= _NUMBER_DIGITS:
-            last = max(last, int(number))
-        values.append(dict(fields) if "id" in fields else with_id(kind, last, fields))
-    form, path, size = format_of(kind), scope.path(kind.file), tail.size
-    content = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
+    records = list(given)
     limit = quota()
-    if limit is not None:
-        scope.usage.require(scope.name, len(content), limit)
-    tries = 3
+    tries = _TRIES
     while True:
         tries -= 1
-        with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
-            # A file of another size by now: somebody writes there, and may be between two lines.
-            if not tries or os.fstat(descriptor).st_size == size:
+        values, last = _numbered(kind, records, tail.last)
+        require_number(scope, kind, last)
+        rendered = (format_of(kind).render(value, tail.indent) for value in values)
+        content = tail.opening + b"".join(rendered)
+        if limit is not None:
+            scope.usage.require(scope.name, len(content), limit)
+        flags = os.O_RDWR | os.O_APPEND
+        with scope.tree.opened(scope.path(kind.file), flags) as descriptor:
+            # Somebody wrote meanwhile: there may be half a record, or one with the id of ours.
+            if not tries or os.fstat(descriptor).st_size == tail.size:
                 try:
                     write_all(descriptor, content)
                     sync(descriptor)
@@ -169,7 +209,26 @@ def _add(
                 size = tail.size + len(content)
                 note_tail(held, tail._replace(last=last), os.fstat(descriptor), size)
                 return values, size
-        size = len(read_whole(scope.tree, path))
+        tail = tail_of(scope, kind, held)
+
+
+def _numbered(
+    kind: Kind, records: Sequence[Mapping[str, Value]], last: int
+) -> tuple[list[dict[str, Value]], int]:
+    """Return the records, each with an id, and the highest number. One without an id gets one.
+
+    No number that is given is below that of a record which has its id already.
+    """
+    numbers = [kind.number_of(fields["id"]) for fields in records if "id" in fields]
+    last = max([last, *(number for number in numbers if number is not None)])
+    values: list[dict[str, Value]] = []
+    for fields in records:
+        if "id" in fields:
+            values.append(dict(fields))
+        else:
+            last += 1
+            values.append(with_id(kind, last, fields))
+    return values, last
 
 
 def _undo(descriptor: int, size: int, content: bytes) -> None:
@@ -181,6 +240,16 @@ def _undo(descriptor: int, size: int, content: bytes) -> None:
 
 def note_tail(held: Lock, tail: Tail, status: os.stat_result, size: int) -> None:
     """Note the tail of a plain file; only its number where others have written to the file too."""
-    held.note = {"last": tail.last}
+    note = Note(tail.last, _noted(held).series)
     if status.st_size == size:
-        held.note |= {"version": FORMAT_VERSION, "file": identity(status), "indent": tail.indent}
+        note = note._replace(file=identity(status), indent=tail.indent)
+    held.note = note.render()
+
+
+def _noted(held: Lock) -> Note:
+    """Return the note in a lock file; where there is none, one of a new series."""
+    note = Note.parse(held.note)
+    if note is None:
+        note = Note(0, os.urandom(4).hex())
+        held.note = note.render()
+    return note

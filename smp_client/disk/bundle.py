@@ -325,8 +325,10 @@ def _deletions(tree: Tree, directory: str, session: str) -> bytes | None:
         if path.endswith(f"/{BACKUP}"):
             said["deleted_session"] = {**about, "files": len(manifest.items)}
             continue
-        about |= {"batch": manifest.batch, "reason_specific": about.pop("reason")}
+        about["batch"] = manifest.batch
+        reason = about.pop("reason")
         for item in manifest.items:
             entry: dict[str, Value] = {"type": item.type, "id": item.id, "file": item.file}
-            items.append({**entry, "timestamp": item.timestamp, **about})
+            own = {"reason_specific": item.facts.get("why", reason)}
+            items.append({**entry, "timestamp": item.timestamp, **about, **own})
     return render_mapping("deletion", {**said, "deleted_items": items})

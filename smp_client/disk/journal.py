@@ -4,8 +4,9 @@ An intent describes a change that must happen as a whole. Once it is durable in 
 change happens: its writer carries the steps out while it holds the locks, and if the writer dies,
 whoever comes next does. Every step can be carried out again without harm.
 
-The steps are: append records behind the end of a file; edit records of a file; replace or remove a
-file; name, replace or unlink a bundle; rename the directory of a session.
+The steps are: append bytes behind the end of a file; edit records of a file; replace or remove a
+file; name, replace or unlink a bundle; rename the directory of a session; count bytes of an old
+version as folded in.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from ..model.errors import LockTimeout, UnsafePath
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, TEMPORARY
+from ..model.errors import LockTimeout, StorageFailed, UnsafePath
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, RETIRED, TEMPORARY
 from ..model.record import kind_of_file
 from ..text.edits import Edit, edited
 from ..text.format import format_of
 from ..text.values import BadYaml, hash_of_bytes
-from ..text.version import require_known, stated
-from .locks import NO_PATIENCE, lock, lock_all
-from .quarantine import quarantine_bytes
+from ..text.version import is_record_file, is_versioned, require_known, stated
+from .locks import NO_PATIENCE, guarded, lock, lock_all
+from .quarantine import INBOX, quarantine_bytes
 from .rewrite import rewrite
 from .tree import Tree, read_from, sync, write_all
 from .tree import version_of as version_of
@@ -41,6 +42,7 @@ _NONSENSE = (
     UnsafePath,
 )  # fmt: skip
 _PAUSE_S = 0.02  # between two looks at an intent whose writer is at work
+_IN_DOUBT = "If it is, the next write or read carries it out; look before you repeat it."
 _FOREIGN = "a recorded transaction that makes no sense: SMP has not written it"
 
 
@@ -48,17 +50,43 @@ _FOREIGN = "a recorded transaction that makes no sense: SMP has not written it"
 
 
 def record(scope: Scope, steps: list[Step]) -> str:
-    """Make an intent durable, and return its name. From here on the change happens."""
+    """Make an intent durable, and return its name. From here on the change happens.
+
+    Raise OSError if nothing is recorded, and StorageFailed if nobody can know.
+    """
     content = json.dumps({"version": 1, "scope": scope.name, "steps": steps}).encode()
     scope.tree.make_directory(JOURNAL)
     name = f"{JOURNAL}/{scope.name}+{os.urandom(16).hex()}.json"
     try:
         scope.tree.create(name, content)
-    except OSError:
+    except OSError as error:
         # It can be there and not be durable: the caller, who sees it fail, may repeat it.
-        scope.tree.unlink(name)
+        try:
+            scope.tree.unlink(name)
+        except OSError:
+            said = f"Perhaps the change of {scope.path('')} is recorded, not durably: {error}."
+            raise StorageFailed(said, advice=_IN_DOUBT, session_id=scope.name) from error
         raise
     return name
+
+
+def happen(scope: Scope, steps: list[Step]) -> None:
+    """Record an intent, carry its steps out, and forget it."""
+    name = record(scope, steps)
+    for step in steps:
+        carry_out(scope, step)
+    forget(scope, name, steps)
+
+
+def appending(scope: Scope, file: str, late: bytes) -> Step:
+    """Return the step that appends bytes of somebody else to a file, on lines of their own.
+
+    They may stand there already, without ids, so the step counts how often.
+    """
+    whole = scope.tree.read(scope.path(file))
+    added = late if whole.endswith(b"\n") or not whole else b"\n" + late
+    text = added.decode("utf-8", "surrogateescape")
+    return {"file": file, "append": text, "at": len(whole), "times": whole.count(added)}
 
 
 def forget(scope: Scope, name: str, steps: list[Step]) -> None:
@@ -120,13 +148,26 @@ def _is_sound(scope: Scope, step: Any) -> bool:
         ends = {step["directory"], step["to"]} - {f"{ACTIVE}/{scope.name}"}
         is_aside = any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING))
         return len(ends) == 1 and is_aside and type(step["inode"]) is int
-    numbers = [step[name] for name in ("at", "last") if name in step]
+    if "retired" in step:
+        slots = [slot for slot in (step["retired"], step["to"]) if slot is not None]
+        if not all(_is_inside(slot, RETIRED) and _is_of(scope, slot) for slot in slots):
+            return False
+    numbers = [step[name] for name in ("at", "last", "times") if name in step]
     is_numbered = all(type(number) is int and 0 <= number < 1 << 60 for number in numbers)
-    return is_numbered and isinstance(step["file"], str)
+    is_kept = isinstance(step["file"], str) and is_versioned(step["file"])
+    return is_numbered and (is_kept or _is_drop(step))
+
+
+def _is_drop(step: Mapping[str, Any]) -> bool:
+    return "remove" in step and _is_inside(step["file"], INBOX)
 
 
 def _is_inside(path: str, directory: str) -> bool:
     return path.startswith(f"{directory}/") and path.count("/") == directory.count("/") + 1
+
+
+def _is_of(scope: Scope, path: str) -> bool:
+    return path.rpartition("/")[2].startswith(f"{scope.name}+")
 
 
 def _removed(steps: list[Step]) -> set[str]:
@@ -214,15 +255,19 @@ def recover(scope: Scope, *, wait: bool) -> None:
 
 
 def _recover_one(scope: Scope, name: str) -> None:
-    steps, home, doing = load(scope, name), scope.home(), "finishing a change"
-    if not steps or (_files(steps) and not scope.tree.exists(home.directory)):
+    steps = load(scope, name)
+    if not steps:
         return
+    home = scope.home()
+    doing = "finishing a change"
+    files = guarded(scope.name, _files(steps))
     with ExitStack() as stack:
         # The locks of whoever wrote the intent.
         if not scope.in_upkeep and any("file" not in step for step in steps):
             stack.enter_context(lock(scope.tree, scope.name, UPKEEP, NO_PATIENCE, doing))
-        stack.enter_context(lock_all(scope.tree, scope.name, _files(steps), NO_PATIENCE, doing))
-        if not scope.tree.exists(name):
+        stack.enter_context(lock_all(scope.tree, scope.name, files, NO_PATIENCE, doing))
+        is_away = bool(files) and not scope.tree.exists(home.directory)
+        if is_away or not scope.tree.exists(name):
             return
         try:
             for step in steps:
@@ -260,14 +305,17 @@ def carry_out(
     if "remove" in step:
         _remove_drop(scope.tree, path, step["remove"])
         return None
+    if "retired" in step:
+        _settle_old(scope.tree, step["retired"], step["to"])
+        return None
     if scope.tree.exists(path):
         if "append" in step:
-            _append_once(scope.tree, path, step["append"].encode(), step["at"])
+            _append_once(scope.tree, path, step)
             return None
     elif "append" not in step and not _makes_file(step):
         return None  # nothing is left to be changed
     if "/" in file:
-        scope.tree.make_directory(path.rpartition("/")[0])
+        scope.tree.make_directory(path.rpartition("/")[0], inside=scope.directory)
 
     def after(content: bytes) -> bytes:
         is_ready = ready is not None and content == ready[0]
@@ -287,6 +335,8 @@ def _after(
     """Return the file after a step; the file itself where the step was done before."""
     if "remove" in step:
         return b""
+    if "retired" in step:
+        return content
     if "content" in step:
         new = bytes(step["content"].encode("utf-8", "surrogateescape"))
         is_as_read = "old" not in step or not content or hash_of_bytes(content) == step["old"]
@@ -295,37 +345,51 @@ def _after(
                 kept.append(step["file"])
             return content
         return new
-    kind = kind_of_file(step["file"])
-    content = content or format_of(kind).empty(scope.name, scope.options.clock(), [])
+    if not content and is_record_file(step["file"]):
+        kind = kind_of_file(step["file"])
+        content = format_of(kind).empty(scope.name, scope.options.clock(), [])
     if "edit" in step:
+        kind = kind_of_file(step["file"])
         edits = [Edit(*edit) for edit in step["edit"]]
         done = edited(kind, content, edits, step["last"])
         if kept is not None:
             kept[:] = done.kept
         return done.content
-    stays, added = _missing(content[step["at"] :], content, step["append"].encode())
+    stays, added = _missing(step, content[step["at"] :], content)
     return content[: step["at"] + stays] + added
 
 
-def _append_once(tree: Tree, path: str, content: bytes, at: int) -> None:
+def _append_once(tree: Tree, path: str, step: Mapping[str, Any]) -> None:
+    at = step["at"]
     with tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
         behind = read_from(descriptor, at)
         whole = b"" if os.fstat(descriptor).st_size == at else read_from(descriptor, 0)
-        stays, added = _missing(behind, whole, content)
+        stays, added = _missing(step, behind, whole)
         if stays < len(behind):
             os.ftruncate(descriptor, at + stays)
         write_all(descriptor, added)
         sync(descriptor)
 
 
-def _missing(behind: bytes, whole: bytes, content: bytes) -> tuple[int, bytes]:
+def _missing(step: Mapping[str, Any], behind: bytes, whole: bytes) -> tuple[int, bytes]:
     """Return how many bytes stay behind the place of an append, and the bytes that follow."""
+    content = step["append"].encode("utf-8", "surrogateescape")
     # Ids are never given twice: equal bytes are this step's own, even where an edit moved them.
-    if content in whole:
+    # Only bytes of somebody else may have stood there before, so often.
+    if whole.count(content) > step.get("times", 0):
         return len(behind), b""
     if content.startswith(behind):
         return 0, content
     return len(behind), content if behind.endswith(b"\n") else b"\n" + content
+
+
+def _settle_old(tree: Tree, slot: str, following: str | None) -> None:
+    """Give an old version its new name, or remove it. Durably: else its bytes come in again."""
+    if following is None:
+        tree.unlink(slot)
+    elif tree.exists(slot):
+        tree.rename(slot, following)
+    tree.sync_parent(slot)
 
 
 def _name_bundle(tree: Tree, step: Mapping[str, Any]) -> None:

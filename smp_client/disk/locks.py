@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..model.errors import LockTimeout
-from ..model.layout import LOCKS, lock_rank
+from ..model.layout import GLOBAL, LOCKS, METADATA, lock_rank
 from .tree import Tree
 
 NO_PATIENCE = 0.0  # as a timeout: try once
@@ -83,10 +83,23 @@ def lock_all(
     try:
         for file in sorted(set(files), key=lock_rank):
             held[file] = _acquire(tree, scope, file, timeout_s, doing)
+        tree.forget_reached()
         yield held
     finally:
         for one in held.values():
             one.free()
+
+
+def guarded(scope: str, files: Iterable[str]) -> set[str]:
+    """Return the locks that a writer of these files takes: theirs, and for some the metadata's.
+
+    A session moves under the locks of the files that every session has. So a writer of a file in a
+    folder, which may be new and have a lock that nobody knows, takes one of those as well.
+    """
+    wanted = set(files)
+    if scope != GLOBAL and any("/" in file for file in wanted):
+        wanted.add(METADATA)
+    return wanted
 
 
 def holder(tree: Tree, scope: str, file: str) -> str | None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..model import layout
+from ..model.door import front_door
 from ..model.errors import SessionNotFound, UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, METADATA, is_session_id
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
@@ -34,6 +35,7 @@ _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
 _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 
 
+@front_door
 class Place:
     """A root; with none given, the nearest one (see `find_root`). Making it touches no file."""
 

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..model.layout import RETIRED
 from ..redaction.redact import WORD
@@ -53,6 +53,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
     after = transform(before)
     if after != before:
         keep_odd(scope, file, before)
+    crossed: tuple[str, bytes] | None = None  # a slot with somebody's edit, and its content
     while after != before:
         temporary = scope.tree.create_temporary(after)
         # The name tells after a crash whether the exchange has happened, and which bytes were read.
@@ -61,6 +62,10 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         scope.tree.rename(temporary, slot)
         scope.tree.exchange(slot, path)
         scope.tree.sync_parent(path)
+        if crossed:
+            # Only now: before, a crash would have left the edit nowhere but in its slot.
+            _count_in(scope, file, *crossed)
+            crossed = None
         came, _ = _read(scope.tree, slot)
         if came.startswith(before):
             _fold(scope, file, slot)
@@ -75,11 +80,14 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
             scope.tree.sync_parent(path)
             scope.tree.rename(slot, _slot(scope, file, scope.tree.stat(path).st_ino, after))
             raise
-        scope.tree.rename(slot, _slot(scope, file, _said(slot)[0], came))
         if again == after:
             quarantine_bytes(scope, file, came, _CROSSED)
         keep_odd(scope, file, came)
-        before, after = after, again
+        crossed = slot, came
+        before = after
+        after = again
+    if crossed:
+        _count_in(scope, file, *crossed)
     return after
 
 
@@ -146,31 +154,54 @@ def keep_odd(scope: Scope, file: str, content: bytes) -> None:
 
 
 def _fold(scope: Scope, file: str, slot: str) -> None:
-    inode, size, checksum = _said(slot)
+    inode = _said(slot)[0]
     status = scope.tree.stat(slot)
     if status.st_ino == inode:
         # The exchange never happened: this is the new content of a rewrite that was cut off.
         scope.tree.unlink(slot)
         return
+    old = _look_into(scope.tree, slot, status)
+    if old is None:
+        return
+    following = None if old.may_go else _slot(scope, file, inode, old.content)
+    if old.late and scope.tree.exists(scope.path(file)):
+        scope.fold(file, old.late, slot, following)
+        return
+    if old.late or not old.is_same:
+        late = old.late or old.content
+        quarantine_bytes(scope, file, late, _GONE if old.is_same else _CROSSED)
+    if following is None:
+        scope.tree.unlink(slot)
+    elif old.late or not old.is_same:
+        scope.tree.rename(slot, following)
+
+
+class Old(NamedTuple):
+    """An old version of a file at a moment when nobody is in the middle of a write."""
+
+    content: bytes
+    late: bytes  # what was appended since the version was folded in
+    is_same: bool  # whether what was folded in still stands there
+    may_go: bool  # whether nobody can write to it any more
+
+
+def _look_into(tree: Tree, slot: str, status: os.stat_result) -> Old | None:
+    """Return what stands in an old version; None while there is nothing to be done with it."""
+    _, size, checksum = _said(slot)
     is_recent = abs(time.time() - status.st_ctime) <= GRACE_S
     if is_recent and status.st_size == size:
-        return  # it has to stay anyway, and is not worth reading yet
-    content, closed = _read(scope.tree, slot)
-    if not (closed or time.time() - scope.tree.stat(slot).st_mtime > QUIET_S):
-        return  # bytes that somebody is still writing are taken in when they are whole
+        return None  # it has to stay anyway, and is not worth reading yet
+    content, closed = _read(tree, slot)
+    if not (closed or time.time() - tree.stat(slot).st_mtime > QUIET_S):
+        return None  # bytes that somebody is still writing are taken in when they are whole
     is_same = zlib.crc32(content[:size]) == checksum
-    try:
-        if is_same and content[size:]:
-            # A crash before the old file has its new name, or is gone, adds these bytes twice.
-            scope.tree.append_line(scope.path(file), content[size:])
-        elif not is_same:
-            quarantine_bytes(scope, file, content, _CROSSED)
-    except FileNotFoundError:
-        quarantine_bytes(scope, file, content[size:], _GONE)
-    if not is_recent and closed is not False:
-        scope.tree.unlink(slot)
-    elif len(content) > size or not is_same:
-        scope.tree.rename(slot, _slot(scope, file, inode, content))
+    late = content[size:] if is_same else b""
+    return Old(content, late, is_same, may_go=not is_recent and closed is not False)
+
+
+def _count_in(scope: Scope, file: str, slot: str, content: bytes) -> None:
+    """Give an old version the name that says: all of this content is in the file."""
+    scope.tree.rename(slot, _slot(scope, file, _said(slot)[0], content))
 
 
 def _said(slot: str) -> list[int]:

@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..model.errors import SessionNotFound, SessionPutAway, SMPError, StorageFailed, UnsafePath
+from ..model.errors import SessionNotFound, SessionPutAway, SMPError, UnsafePath, storage_failed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 from ..redaction.redact import Redaction
 from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in
 from . import journal, rewrite
 from .journal import UPKEEP as UPKEEP
-from .locks import Lock, lock, lock_all
+from .locks import Lock, guarded, lock, lock_all
 from .place import ARCHIVE, BACKUP
 from .policy import Options, published
 from .tree import Tree
-from .usage import Usage
+from .usage import Usage, require_readable
 
 
 class Scope:
@@ -38,8 +38,11 @@ class Scope:
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a file; no bytes where the file does not exist. Take no lock."""
-        with self.answering(f"reading {file}"), self.tree.holding():
+        with self.answering(f"reading {file}"):
             self.recover()
+            with suppress(FileNotFoundError):
+                size = self.tree.stat(self.path(file)).st_size
+                require_readable(self.tree, self.directory, file, size)
             content = journal.read(self, file)
             if not content:
                 self.require()
@@ -60,13 +63,18 @@ class Scope:
 
         Raise NewerFormat where a later SMP has written a file, unless `any_version` is true.
         """
-        wanted, timeout_s = set(files), self.options.lock_timeout_s
+        asked = set(files)
+        wanted = guarded(self.name, asked)
+        timeout_s = self.options.lock_timeout_s
         with self.answering(doing), self.tree.holding():
             while True:
                 with lock_all(self.tree, self.name, wanted, timeout_s, doing) as held:
+                    # The journal first. If no intent is there, none can come while these locks are
+                    # held, so the directory that is reached from here on is the one that stays.
+                    is_clear = not journal.left_behind(self, wanted)
                     self.require()
-                    if not journal.left_behind(self, wanted):
-                        for file in wanted:
+                    if is_clear:
+                        for file in asked:
                             rewrite.fold_retired(self, file)
                             if not any_version and is_versioned(file):
                                 self._require_known(file)
@@ -74,13 +82,24 @@ class Scope:
                         return
                 journal.recover(self, wait=True)
 
+    def fold(self, file: str, late: bytes, slot: str, following: str | None) -> None:
+        """Append bytes that came into an old version to its file, as one change with its slot.
+
+        The slot gets the name `following`, or goes. The caller holds the file's lock.
+        """
+        old: journal.Step = {"file": file, "retired": slot, "to": following}
+        journal.happen(self, [journal.appending(self, file, late), old])
+
     @contextmanager
-    def undisturbed(self, doing: str) -> Iterator[None]:
-        """Take the lock that every pass takes first, so that no two passes interleave."""
+    def undisturbed(self, doing: str, *, is_new: bool = False) -> Iterator[None]:
+        """Take the lock that every pass takes first, so that no two passes interleave.
+
+        `is_new` says that the session need not exist, because the caller makes it.
+        """
         with self.answering(doing):
             homes = (f"{place}/{self.name}" for place in (ACTIVE, ARCHIVED, DELETED))
             # Locks are files by the name of a session: a mistyped name, or a secret, gets none.
-            if not any(map(self.tree.exists, (self.directory, *homes))):
+            if not is_new and not any(map(self.tree.exists, (self.directory, *homes))):
                 raise missing(self.tree, self.name)
             with lock(self.tree, self.name, UPKEEP, self.options.lock_timeout_s, doing):
                 self.in_upkeep = True
@@ -128,8 +147,8 @@ class Scope:
         try:
             yield
         except OSError as error:
-            problem = f"{self.name}: could not finish {doing}: {error}."
-            raise StorageFailed(problem, session_id=self.name) from error
+            problem = f"Could not finish {doing} in {self.tree.path}/{self.directory}"
+            raise storage_failed(problem, error, self.name) from error
 
 
 def missing(tree: Tree, session_id: str) -> SessionNotFound:

@@ -122,6 +122,12 @@ def parse_artifact(content: bytes) -> tuple[dict[str, Value], str]:
     return fields, content[begins_at:].decode("utf-8", "replace")
 
 
+def artifact_value(content: bytes) -> dict[str, Value]:
+    """Return the fields of an artifact with its text among them."""
+    fields, text = parse_artifact(content)
+    return {**fields, "content": text}
+
+
 def _front(content: bytes) -> tuple[dict[str, Value], int]:
     """Return the front matter, named as its version names it, and where the text begins."""
     ends_at = content.find(b"\n---\n", 3) if content.startswith(b"---\n") else -1

@@ -59,8 +59,18 @@ class Tree:
     # Reaching and reading.
 
     def holding(self) -> Directories:
-        """Keep the directories that this thread opens inside the block open to its end."""
+        """Keep the directories that this thread opens inside the block open to its end.
+
+        A directory that moves meanwhile is reached again by its name: see `forget_reached`.
+        """
         return self._directories
+
+    def forget_reached(self) -> None:
+        """Reach every directory again, also inside a block that keeps directories open.
+
+        Whoever waited for a lock calls this: its last holder may have moved a directory.
+        """
+        self._directories.forget("")
 
     @contextmanager
     def parent(self, name: str) -> Iterator[tuple[int, str]]:
@@ -184,10 +194,14 @@ class Tree:
 
     # Making and replacing.
 
-    def make_directory(self, name: str) -> None:
-        """Make a directory, its parents too, and each durable in its own parent."""
+    def make_directory(self, name: str, *, inside: str = "") -> None:
+        """Make a directory, its parents too, and each durable in its own parent.
+
+        Raise FileNotFoundError if the directory `inside`, which is one of its parents, is gone.
+        """
         parts = name.split("/")
-        for depth in range(1, len(parts) + 1):
+        first = inside.count("/") + 2 if inside else 1
+        for depth in range(first, len(parts) + 1):
             with (
                 suppress(FileExistsError),
                 self.parent("/".join(parts[:depth])) as (parent, last),
@@ -255,6 +269,7 @@ class Tree:
     def rename(self, source: str, target: str) -> None:
         with self.parent(source) as (from_fd, old), self.parent(target) as (to_fd, new):
             os.rename(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+            self._directories.forget(source, target)
 
     def rename_new(self, source: str, target: str) -> None:
         """Rename, but raise FileExistsError instead of replacing a file that came meanwhile."""
@@ -263,6 +278,7 @@ class Tree:
                 if self.exists(target):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
                 os.rename(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+            self._directories.forget(source, target)
 
     def rename_beside(self, source: str, target: str) -> str:
         """Rename to this name or, where that is taken, to one like it. Return the name."""
@@ -293,6 +309,7 @@ class Tree:
         """Remove a directory that holds nothing; any other stays."""
         with suppress(OSError), self.parent(name) as (parent, last):
             os.rmdir(last, dir_fd=parent)
+            self._directories.forget(name)
 
     def remove_directory(self, name: str) -> OSError | None:
         """Remove a directory that nobody else uses with all that it holds. Follow no link.
@@ -303,6 +320,7 @@ class Tree:
 
         try:
             with self.parent(name) as (parent, last):
+                self._directories.forget(name)
                 rmtree(last, dir_fd=parent)
         except RecursionError:
             return OSError(errno.ELOOP, "its directories are too deep", name)
@@ -321,6 +339,7 @@ class Directories(threading.local):
     def __init__(self, root: str) -> None:
         self._root = root
         self._open: dict[str, int] = {}
+        self._forgotten: list[int] = []  # open, because somebody may use them, but of no name
         self._depth = 0
 
     def __enter__(self) -> Directories:
@@ -331,9 +350,20 @@ class Directories(threading.local):
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:
-            opened, self._open = self._open, {}
-            for descriptor in opened.values():
+            opened = [*self._open.values(), *self._forgotten]
+            self._open = {}
+            self._forgotten = []
+            for descriptor in opened:
                 os.close(descriptor)
+
+    def forget(self, *names: str) -> None:
+        """Forget the directories of these names and those below. The name "" means every one.
+
+        The root itself stays: nothing inside the tree moves it.
+        """
+        for name in [*self._open]:
+            if name and any(_is_at_or_below(name, moved) for moved in names):
+                self._forgotten.append(self._open.pop(name))
 
     def reach(self, name: str) -> int:
         """Return a descriptor of a directory, each part opened without following a link."""
@@ -357,6 +387,10 @@ class Directories(threading.local):
     def reach_parent(self, name: str) -> tuple[int, str]:
         above, last = _split(name)
         return self.reach(above), last
+
+
+def _is_at_or_below(name: str, directory: str) -> bool:
+    return not directory or name == directory or name.startswith(f"{directory}/")
 
 
 @functools.lru_cache(maxsize=1024)  # a write asks for a dozen names, and always for the same

@@ -2,6 +2,8 @@
 
 The YAML and Markdown files of a session count. The inbox does not: a drop counts once it is taken
 in. Nor does `indexes/`, which nobody can make smaller.
+
+A file that is far larger than its session may be is not read: parsing takes many times its size.
 """
 
 from __future__ import annotations
@@ -10,17 +12,22 @@ import time
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from ..model.errors import QuotaExceeded
-from ..model.record import SESSION_KINDS
+from ..model.errors import QuotaExceeded, SMPError, UnsafePath
+from ..model.layout import ACTIVE, METADATA
+from ..model.record import REVISION, SESSION_KINDS
+from ..text.mapping import load_mapping
+from .policy import DEFAULT_QUOTA_BYTES
 from .tree import Tree
 
 CRITICAL_PCT = 95
 _LEVELS = ((100, "full"), (CRITICAL_PCT, "critical"), (80, "warning"))
 
-_FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS}
+_FILES = {kind.file: kind.file.partition(".")[0] for kind in (*SESSION_KINDS, REVISION)}
 _FILES["metadata.yaml"] = "metadata"
 _DIRECTORIES = {"agent-states": "agent_states", "agent-states/history": "agent_states",
                 "artifacts": "artifacts", "": "other"}  # fmt: skip
+_READ_QUOTAS = 4  # a file that is larger than so many quotas of its session is not read
+_READ_ALWAYS_BYTES = _READ_QUOTAS * DEFAULT_QUOTA_BYTES
 _COUNTED_S = 1.0  # how long a count holds: processes that write at once may go that far beyond
 
 
@@ -84,3 +91,31 @@ class Usage:
     def _counted(self, name: str) -> dict[str, int]:
         sizes = self._tree.sizes(f"{self._directory}/{name}" if name else self._directory)
         return {file: size for file, size in sizes.items() if file.endswith((".yaml", ".md"))}
+
+
+def require_readable(tree: Tree, directory: str, file: str, size: int) -> None:
+    """Raise UnsafePath where a file of a session is too large to be parsed.
+
+    Files of `global/` have no quota.
+    """
+    if size <= _READ_ALWAYS_BYTES or not directory.startswith(f"{ACTIVE}/"):
+        return
+    if size > _READ_QUOTAS * _stated_quota(tree, directory):
+        raise UnsafePath(
+            f"{directory}/{file} has {size:,} bytes, which is more than {_READ_QUOTAS} times the"
+            " quota of its session, and is not read.",
+            advice="Move memories out of it, or raise storage.quota_bytes of the session.",
+        )
+
+
+def _stated_quota(tree: Tree, directory: str) -> int:
+    """Return the quota in the metadata of a session; 0 where they cannot be read."""
+    path = f"{directory}/{METADATA}"
+    try:
+        if tree.stat(path).st_size > _READ_ALWAYS_BYTES:
+            return 0
+        storage = load_mapping(tree.read(path), "session", METADATA).get("storage")
+    except (OSError, SMPError):
+        return 0
+    quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
+    return quota if isinstance(quota, int) else 0

@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TypedDict
 
+from ..ask.argument import When
+from ..change import select
 from ..change.holdings import EVERY, KEPT, Holding, holdings, is_kept, names
 from ..disk import bundle
 from ..disk.place import BACKUP
@@ -22,7 +24,7 @@ from ..disk.session_files import METADATA
 from ..disk.tree import Tree, sync
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
-from ..model.record import TURN
+from ..model.record import HISTORY, TURN
 from ..model.times import render_time
 from ..text.mapping import load_mapping
 from .entry import HEADER, VERSION, Entry, Transform, Wanted, file_record, memory_entry, type_for
@@ -33,19 +35,66 @@ if TYPE_CHECKING:
 _COPY_BYTES = 1 << 20
 
 
+class Conditions(TypedDict, total=False):
+    """What the memories of an export have in common. All must hold; of several tags, one does."""
+
+    topic: str | None
+    agent: str | None
+    since: When | None
+    until: When | None
+    types: str | Sequence[str]
+    tags: str | Sequence[str]
+    text: str | None
+
+
+class Choice(Conditions, total=False):
+    """The part of a tree that an export holds, as its caller says it."""
+
+    deleted: bool  # whether tombstones name deleted memories
+    wanted: Wanted | None
+    transform: Transform | None
+    by: str
+
+
 @dataclass(frozen=True)
 class Selection:
     """The part of a tree that an export holds."""
 
     sessions: Sequence[str] | None = None  # None for all, and `global`
+    conditions: select.Selection | None = None
     deleted: bool = False  # whether deleted memories are named by tombstones
     wanted: Wanted | None = None
     transform: Transform | None = None
     by: str = "user"
 
+    @classmethod
+    def of(cls, sessions: Sequence[str] | None, choice: Choice) -> Selection:
+        """Return the selection that a caller means."""
+        given: dict[str, Any] = dict(choice)
+        names = Conditions.__annotations__.keys() & given.keys()
+        conditions = {name: given.pop(name) for name in names}
+        said = {name: value for name, value in conditions.items() if value not in (None, (), [])}
+        return cls(sessions, select.Selection(**said) if said else None, **given)
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether it may leave memories of a session out."""
+        return self.conditions is not None or self.wanted is not None
+
+    def held(self, memory: Memory, name: str, problems: list[str]) -> list[Holding]:
+        """Return the memories of a session that an export may hold."""
+        found = [*holdings(memory, name, KEPT, problems)]
+        if self.conditions is None:
+            return found
+        about = [one for one in found if one.file == METADATA]
+        others = [one for one in found if one.file != METADATA]
+        return about + select.described(memory, name, self.conditions, others)
+
     def names(self, memory: Memory) -> list[str]:
-        """Return the names of the sessions. Raise where one of them is not there."""
+        """Return the names of the sessions. Raise for one that is not there, or a bad condition."""
         memory.require()
+        if self.conditions is not None:
+            select.described(memory, GLOBAL, self.conditions, [])  # before anything is written
         if self.sessions is None:
             return names(memory)
         for name in self.sessions:
@@ -59,11 +108,16 @@ class Selection:
 
 
 def session_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[Entry]:
-    """Yield the memories of a session, or of `global`: active, archived and evicted ones.
+    """Yield the memories of a session, or of `global`: active, archived and evicted ones."""
+    return entries_of(name, [*holdings(memory, name, KEPT, problems)], problems)
+
+
+def entries_of(name: str, held: Sequence[Holding], problems: list[str]) -> Iterator[Entry]:
+    """Yield the memories that are held of a session; earlier versions of them are left out.
 
     Turns come by number. Where evicted turns come themselves, their summary does not.
     """
-    found = [*holdings(memory, name, KEPT, problems)]
+    found = [one for one in held if one.file != HISTORY]
     evicted = {(one.file, one.id) for one in found if one.place == "evicted"}
     kept = [one for one in found if one.place == "evicted" or (one.file, one.id) not in evicted]
 
@@ -90,35 +144,46 @@ def session_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[
 
 
 def deleted_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[Entry]:
-    """Yield the deleted memories of a session that can be restored. `deleted` says when and why."""
+    """Yield the deleted memories of a session that can be restored."""
+    for one in _deleted(memory, name, problems):
+        yield memory_entry(name, one.file, one.type, {**one.value, "id": one.id}, DELETED)
+
+
+def _deleted(memory: Memory, name: str, problems: list[str]) -> Iterator[Holding]:
     for one in holdings(memory, name, EVERY, problems):
-        if one.place == "deleted" and not one.container.endswith(f"/{BACKUP}"):
-            entry = memory_entry(name, one.file, one.type, {**one.value, "id": one.id}, DELETED)
-            yield entry | {"deleted": {"at": one.facts.get("at"), "reason": one.facts.get("why")}}
+        is_session = one.container.endswith(f"/{BACKUP}")
+        if one.place == "deleted" and one.file != HISTORY and not is_session:
+            yield one
 
 
 def entries(
     memory: Memory, selection: Selection, problems: list[str], counts: Counter[str]
 ) -> Iterator[Entry]:
-    """Yield an export from its header to its end; `counts` gets how many entries it has."""
+    """Yield an export from its header to its end; `counts` gets its entries and memories."""
     wanted, transform = selection.wanted, selection.transform
     yield {HEADER: VERSION}
     for name in names(memory) if selection.sessions is None else selection.sessions:
-        gone = deleted_entries(memory, name, problems) if selection.deleted else ()
-        for entry in itertools.chain(
-            session_entries(memory, name, problems), map(_tombstone, gone)
-        ):
+        gone = _deleted(memory, name, problems) if selection.deleted else ()
+        kept = entries_of(name, selection.held(memory, name, problems), problems)
+        for entry in itertools.chain(kept, map(tombstone_of, gone)):
             if wanted and entry["entry"] == "memory" and not wanted(entry):
                 continue
             if (changed := transform(entry) if transform else entry) is not None:
                 counts["entries"] += 1
+                counts["memories"] += changed["entry"] == "memory"
                 yield changed
     yield {"entry": "end", "entries": counts["entries"]}
 
 
-def _tombstone(entry: Entry) -> Entry:
-    return {"entry": "tombstone", "session": entry["session"], "id": entry["record"]["id"],
-            **entry["deleted"]}  # fmt: skip
+def tombstone_of(one: Holding) -> Entry:
+    """Return the tombstone of a deleted memory."""
+    return {
+        "entry": "tombstone",
+        "session": one.session,
+        "id": one.id,
+        "at": one.facts.get("at"),
+        "reason": one.facts.get("why"),
+    }
 
 
 # Files.

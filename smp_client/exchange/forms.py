@@ -9,15 +9,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
 from typing import IO
 
+from ..model.errors import Invalid
 from ..text.values import BadYaml, decode, json_of, load, render_entries
 from .entry import HEADER, VERSION, Entry, Read, kind_for
 
 FORMATS = ("yaml", "json", "jsonl", "markdown")
 BEGINNING_BYTES = 4096
 _LINE_CAP_BYTES, _DOCUMENT_CAP_BYTES = 64 * 1024 * 1024, 512 * 1024 * 1024
-_ENDINGS = {name: name for name in FORMATS} | {"yml": "yaml", "md": "markdown"}
+_ENDINGS = {
+    "yaml": "yaml",
+    "yml": "yaml",
+    "json": "json",
+    "jsonl": "jsonl",
+    "markdown": "markdown",
+    "md": "markdown",
+}
 _BEGINNINGS = {
     "json": re.compile(r'\{\s*"smp_export"\s*:\s*\d+\s*,\s*"entries"'),
     "jsonl": re.compile(r'\{\s*"(?:smp_export|entry)"\s*:'),
@@ -31,9 +40,37 @@ _TITLE_CHARACTERS = 80
 _Found = tuple[int, Entry, str]  # a line, the value that begins there, and why there is none
 
 
-def format_named(name: str) -> str | None:
-    """Return the format that a name or the ending of a file's name means."""
-    return _ENDINGS.get(name.rpartition(".")[2].lower())
+def format_named(name: str) -> str:
+    """Return the format of this name. Raise if there is none."""
+    form = _ENDINGS.get(name.lower())
+    if form is None:
+        raise Invalid([f"format {name!r} must be one of {', '.join(FORMATS)}"])
+    return form
+
+
+def format_of_file(name: str) -> str:
+    """Return the format that the ending of a file's name means; YAML without an ending."""
+    ending = PurePath(name).suffix
+    if not ending:
+        return FORMATS[0]
+    form = _ENDINGS.get(ending[1:].lower())
+    if form is None:
+        endings = ", ".join(f".{one}" for one in _ENDINGS)
+        advice = f"Choose one of {endings}, or say the format with --format, in Python format=."
+        if name.lower().endswith((".gz", ".tar", ".tgz")):
+            advice += " An exact export (--exact, in Python exact=True) is a .tar.gz."
+        raise Invalid(
+            [f"{ending!r} at the end of {name} is not a format of an export"], advice=advice
+        )
+    return form
+
+
+def require_bundle_name(name: str) -> None:
+    """Raise if a file for an exact export has the ending of another format."""
+    ending = PurePath(name).suffix
+    if ending[1:].lower() in _ENDINGS:
+        said = f"{name} ends with {ending!r}, but an exact export is a bundle"
+        raise Invalid([said], advice="Choose a name that ends with .tar.gz.")
 
 
 def recognise(beginning: bytes) -> str | None:

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
 from ..disk import audit
+from ..model.door import front_door
 from ..model.errors import Invalid, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
@@ -24,11 +25,12 @@ from ..model.record import TURN
 from ..redaction.redact import OFF
 from . import forms
 from .entry import Entry, Read
-from .export import Selection, copy_bundle, entries, files_of, session_entries, write_file
+from .export import Choice, Selection, copy_bundle, entries, files_of, session_entries, write_file
 from .intake import Intake, Request
 from .layouts import own_export
 from .layouts.reader import Destination, Turns
-from .layouts.recognition import Recognition, recognise
+from .layouts.recognition import Recognition, recognise, recognise_source
+from .layouts.source import is_packed, packed_source
 from .layouts.target import WRITERS, dumps_of, write_folder
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 Given = str | Path | IO[bytes] | Recognition
 
 
+@front_door
 class Exchange:
     """Everything that goes out of a memory and comes into it."""
 
@@ -45,22 +48,27 @@ class Exchange:
 
     def export(
         self, target: str | Path | IO[bytes], sessions: Sequence[str] | None = None, *,
-        format: str | None = None, exact: bool = False, overwrite: bool = False, **selected: Any,
+        format: str | None = None, exact: bool = False, overwrite: bool = False,
+        **choice: Unpack[Choice],
     ) -> Outcome:  # fmt: skip
         """Write sessions, or everything, to a file or a stream. A file appears when it is whole.
 
-        Its name says the format. An `exact` export is a bundle of the files themselves. `selected`
-        is a Selection: with `deleted`, tombstones name the deleted memories.
+        Its name says the format. An `exact` export is a bundle of the files themselves. `types`,
+        `tags`, `agent`, `topic`, `text`, `since` and `until` choose memories as in a question;
+        `wanted` is asked for each entry. With `deleted`, tombstones name the deleted memories.
         """
-        memory, selection, outcome = self.memory, Selection(sessions, **selected), Outcome()
+        memory = self.memory
+        selection = Selection.of(sessions, choice)
+        outcome = Outcome()
         chosen = selection.names(memory)
-        if exact and (selection.wanted or selection.transform or format):
+        if exact and (selection.is_partial or selection.transform or format):
             raise Invalid(["an exact export goes with no condition, format or change"])
-        ending = str(target) if isinstance(target, (str, Path)) else ""
-        form = forms.format_named(format or ending)
-        if format and form is None:
-            raise Invalid([f"format {format!r} must be one of {', '.join(forms.FORMATS)}"])
-        form = "bundle" if exact else form or "yaml"
+        name = str(target) if isinstance(target, (str, Path)) else ""
+        if exact:
+            forms.require_bundle_name(name)
+            form = "bundle"
+        else:
+            form = forms.format_named(format) if format else forms.format_of_file(name)
 
         def write(out: IO[bytes]) -> None:
             def put(piece: bytes) -> None:
@@ -73,6 +81,7 @@ class Exchange:
                 copy_bundle(memory, memory.tree, paths, (selection.by, "an exact export"), put)
             else:
                 forms.write(entries(memory, selection, outcome.problems, outcome.counts), form, put)
+                _note_nothing(outcome, selection)
 
         with self._noted(selection, chosen, form):
             if isinstance(target, (str, Path)):
@@ -81,24 +90,29 @@ class Exchange:
                 write(target)
         return _finished(outcome, chosen, form)
 
-    def entries(self, sessions: Sequence[str] | None = None, **selected: Any) -> Iterator[Entry]:
+    def entries(
+        self, sessions: Sequence[str] | None = None, **choice: Unpack[Choice]
+    ) -> Iterator[Entry]:
         """Yield an export entry by entry, for a program that makes something else of it."""
-        return entries(self.memory, Selection(sessions, **selected), [], Counter())
+        return entries(self.memory, Selection.of(sessions, choice), [], Counter())
 
     def export_layout(
         self, target: str | Path, sessions: Sequence[str] | None = None, *, layout: str,
-        **selected: Any,
+        **choice: Unpack[Choice],
     ) -> Outcome:  # fmt: skip
         """Write sessions, or everything, as a new folder in the layout of another program."""
         if layout not in WRITERS:
             raise Invalid([f"layout {layout!r} must be one of {', '.join(WRITERS)}"])
-        memory, selection = self.memory, replace(Selection(sessions, **selected), deleted=True)
+        memory = self.memory
+        selection = replace(Selection.of(sessions, choice), deleted=True)
         selection.names(memory)
-        outcome, found = Outcome(), dict[str, bytes]()
+        outcome = Outcome()
+        found: dict[str, bytes] = {}
         given = entries(memory, selection, outcome.problems, outcome.counts)
         dumps, left_out = dumps_of(given, layout)
         for dump in dumps:
             found |= WRITERS[layout](dump)
+        _note_nothing(outcome, selection)
         chosen = [dump.session for dump in dumps]
         with self._noted(selection, chosen, layout):
             write_folder(Path(target).expanduser().absolute(), found)
@@ -111,10 +125,11 @@ class Exchange:
         """Import an export, or everything that other programs keep at a path.
 
         A memory that is in the tree stays as it is, so an import may be repeated. A purged memory
-        stays away. `requested` is a Request: `replace` takes the other content of one id.
+        stays away. `requested` is a Request: `replace` takes the other content of one id, and
+        `extract=False` leaves memories that a conversation states in its turns.
         """
         memory, request, notes = self.memory, Request(**requested), list[str]()
-        name, given = self._reads(source, notes)
+        name, given = self._reads(source, notes, extract=request.extract)
         intake = Intake(memory, request)
         if request.dry_run:
             outcome = intake.take(given)
@@ -134,11 +149,14 @@ class Exchange:
         outcome.notes += notes
         return outcome
 
-    def verify(self, source: Given) -> Outcome:
-        """Compare a source with the tree; `success` says that nothing is missing or differs."""
+    def verify(self, source: Given, *, extract: bool = True) -> Outcome:
+        """Compare a source with the tree; `success` says that nothing is missing or differs.
+
+        `extract` is that of the import: whether memories that a conversation states count.
+        """
         notes: list[str] = []
         intake = Intake(self.memory, Request(dry_run=True))
-        outcome = intake.take(self._reads(source, notes)[1])
+        outcome = intake.take(self._reads(source, notes, extract=extract)[1])
         outcome.notes += notes
         outcome.actions, outcome.counts = [], Counter(source=0, missing=0, differ=0)
         for name, fates in intake.fates.items():
@@ -166,11 +184,10 @@ class Exchange:
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", source.path.name)[:40].strip("-") or "root"
         place = memory.root.parent / BACKUP / f"{stem}-{at:%Y%m%dT%H%M%S}.tar.gz"
         place.parent.mkdir(mode=0o700, exist_ok=True)
-        files = list(dict.fromkeys(file for one in found.found.values() for file in one.files))
         said = (requested.get("by", "user"), f"before the import of {source.path}")
 
         def write(out: IO[bytes]) -> None:
-            copy_bundle(memory, source.tree, files, said, out.write)
+            copy_bundle(memory, source.tree, found.files, said, out.write)
 
         write_file(place, write, overwrite=True)
         outcome = self.import_(found, **requested)
@@ -179,7 +196,7 @@ class Exchange:
                 decayed = memory._session(name).decay()
                 outcome.actions += decayed.actions
                 outcome.problems += decayed.problems
-        compared = self.verify(found)
+        compared = self.verify(found, extract=requested.get("extract", True))
         outcome.actions += compared.actions
         outcome.problems += [one for one in compared.problems if one not in outcome.problems]
         outcome.counts.update({word: compared.counts[word] for word in ("missing", "differ")})
@@ -197,13 +214,18 @@ class Exchange:
             anonymized=getattr(selection.transform, "anonymizes", None),
         )  # fmt: skip
 
-    def _reads(self, source: Given, notes: list[str]) -> tuple[str, Iterator[Read]]:
+    def _reads(
+        self, source: Given, notes: list[str], *, extract: bool
+    ) -> tuple[str, Iterator[Read]]:
         """Return the name of the layout for the audit log, and everything that the source says."""
         if isinstance(source, (str, Path)):
-            source = recognise(source)
+            source = recognise(source, self.memory.root)
         elif not isinstance(source, Recognition):
             name = str(getattr(source, "name", "the export"))
-            return own_export.LAYOUT, own_export.read(io.BytesIO(source.read()), name)
+            content = source.read()
+            if not is_packed(content):
+                return own_export.LAYOUT, own_export.read(io.BytesIO(content), name)
+            source = recognise_source(packed_source(name, content))
         memory = self.memory
         redaction = memory._scope(GLOBAL).redaction if memory.root.is_dir() else OFF
         notes += source.notes
@@ -211,7 +233,7 @@ class Exchange:
         def clean(text: str) -> str:
             return redaction.redacted_value(text)[0]
 
-        destination = Destination(self._known_turns, clean, notes)
+        destination = Destination(self._known_turns, clean, extract, notes)
         parts = [part for one in source.found.values() for part in one.parts]
         return ", ".join(source.found), (read for part in parts for read in part.read(destination))
 
@@ -224,6 +246,12 @@ class Exchange:
         turns = [entry["record"] for entry in found if entry.get("file") == TURN.file]
         return {int(turn["turn"]): (str(turn.get("speaker")), str(turn.get("content")).strip("\n"))
                 for turn in turns if "summarizes" not in turn}  # fmt: skip
+
+
+def _note_nothing(outcome: Outcome, selection: Selection) -> None:
+    if selection.is_partial and not outcome.counts["memories"]:
+        said = "No memory fits the conditions: the export holds no memory."
+        outcome.notes.append(said)
 
 
 def _finished(outcome: Outcome, chosen: Sequence[str], form: str) -> Outcome:

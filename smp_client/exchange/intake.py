@@ -12,12 +12,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..disk import tombstones
 from ..disk.append import append_many
-from ..disk.place import ARCHIVE
+from ..disk.place import ARCHIVE, BACKUP
 from ..disk.rewrite import rewrite
 from ..disk.session_files import METADATA, STATE_BASE_PRIORITY, new_metadata
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
@@ -28,6 +29,7 @@ from ..model.times import render_time, same_time, time_of
 from ..text.contents import plain_fields
 from ..text.format import format_of
 from ..text.mapping import load_mapping, render_mapping
+from ..text.revision import Editor
 from ..text.values import Value
 from .entry import (
     HEADER,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ..memory import Memory
     from ..session import RecordFiles
 
+_IMPORTER = Editor(by="smp import", change="replaced")
 _TOMBSTONES = "tombstones"  # below `imported` in the metadata: those that have deleted something
 _BATCH = 4_000  # records that are written at once
 _SPEAKER_CHARACTERS = 128
@@ -68,6 +71,7 @@ class Request:
     """How an import behaves."""
 
     replace: bool = False
+    extract: bool = True  # also the memories that a conversation states
     dry_run: bool = False
     by: str = "user"
     advance: Callable[[], object] = int  # called for each entry
@@ -81,6 +85,7 @@ class _Session:
     fates: dict[str, list[str]]  # ids by fate
     is_there: bool = False
     is_archived: bool = False
+    is_deleted: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
     known: dict[tuple[str, str], Entry] = field(default_factory=dict)  # by file and source id
     ids: dict[str, str] = field(default_factory=dict)  # our id by source id, where they differ
@@ -123,9 +128,8 @@ class Intake:
         self._memory, self._request = memory, request
         self.outcome = Outcome(dry_run=request.dry_run)
         self.fates: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        is_there = memory.root.is_dir()
-        self._purged = tombstones.load(memory.tree) if is_there else {}
-        self._gone = {one.session for one in memory.deleted_sessions()} if is_there else set()
+        self._purged: dict[str, tombstones.Purged] = {}
+        self._purged_bytes = 0  # of the list, which only grows, as it was read
         self._session: _Session | None = None
         self._refused: set[str] = set()  # sessions that cannot be written, each reported once
 
@@ -171,7 +175,7 @@ class Intake:
             session.metadata = session.metadata or entry.get("metadata") or {}
         elif entry["entry"] == "tombstone":
             session.tombstones[entry["id"]] = entry
-        elif name in self._gone:
+        elif session.is_deleted:
             session.fates["left_deleted"].append(entry["record"]["id"])
         else:
             self._take_memory(session, entry)
@@ -203,7 +207,18 @@ class Intake:
             elif isinstance(notes := entry["metadata"].get(IMPORTED), dict):
                 applied = notes.get(_TOMBSTONES)
                 session.applied = applied if isinstance(applied, dict) else {}
+        # Last: a purge is on its list, and a deleted session in its place, before anything goes.
+        session.is_deleted = memory.tree.exists(f"{DELETED}/{name}/{BACKUP}")
+        self._read_purged()
         return session
+
+    def _read_purged(self) -> None:
+        """Read the list of what was purged, if it has grown since."""
+        with suppress(FileNotFoundError):
+            size = self._memory.tree.stat(tombstones.FILE).st_size
+            if size != self._purged_bytes:
+                self._purged = tombstones.load(self._memory.tree)
+                self._purged_bytes = size
 
     # One memory.
 
@@ -228,8 +243,9 @@ class Intake:
                     self._flush(session)  # which numbers the records that this one refers to
                 new[name] = session.ours(listed)
         number = _TURN_ID.fullmatch(source_id)
-        is_fit = is_memory_id(source_id) and source_id not in session.taken and not number
-        if kind is TURN and number:
+        is_free = source_id not in session.taken
+        is_fit = is_memory_id(source_id) and is_free and not number
+        if kind is TURN and number and is_free:
             new = {"id": source_id, "turn": int(number[1]), **new}
         elif kind is None or (is_fit and kind is not TURN):
             new = {"id": source_id, **new}
@@ -341,6 +357,7 @@ class Intake:
             raise Conflict(said, advice="Import it again.")
         added, session.sizes[kind.file] = written
         for one in added:
+            session.taken.add(str(one["id"]))
             if isinstance(old := one.get(IMPORTED_ID), str):
                 session.ids[old] = str(one["id"])
             session.fates["added"].append(str(old or one["id"]))
@@ -415,7 +432,7 @@ class Intake:
             if session.replaced and not self._request.dry_run:
                 with self._files(session).transaction() as transaction:
                     for kind, old, new in session.replaced:
-                        transaction.replace(kind, old, new)
+                        transaction.replace(kind, old, new, _IMPORTER)
             self._apply_tombstones(session)
         except StorageFailed:
             raise

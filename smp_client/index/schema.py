@@ -11,11 +11,14 @@ import re
 import sqlite3
 from collections.abc import Callable
 
+from ..model.deadline import beat
 from ..model.layout import FORMAT_VERSION
 
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 17 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 18 * 1000 + FORMAT_VERSION
 BUSY_MS = 3_000  # of waiting inside SQLite, where nobody can be interrupted
+# So often a query shows that the process is alive: about once in a millisecond.
+_BEAT_INSTRUCTIONS = 10_000
 # Derived data: the next scan finds a commit that a power failure lost, so none is synced.
 SETTINGS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 
@@ -87,6 +90,7 @@ def connect(path: str, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3
     connection = sqlite3.connect(
         path, timeout=timeout_s, isolation_level=None, check_same_thread=False, uri=is_uri
     )
+    connection.set_progress_handler(beat, _BEAT_INSTRUCTIONS)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
         try:

@@ -31,7 +31,7 @@ OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 _BY_STATE = (
     "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 )
-_UNREADABLE = "SELECT scope FROM files WHERE bad > 0 OR problem IS NOT NULL"
+_UNREADABLE = "SELECT scope, file FROM files WHERE bad > 0 OR problem IS NOT NULL ORDER BY 1, 2"
 # Memories and metadata in which a daemon has found secrets, see privacy/leaks.py.
 _LEAKS = f"""
 SELECT scope, file, id, secrets FROM memories WHERE secrets > ''
@@ -42,11 +42,14 @@ ADVICE = (
     "Remove it from the file, or the memory with smp delete."
     " The daemon redacts secrets by their shape alone, if redaction.unlocked_edits says so"
 )
+_NAMED_FILES = 3  # of those that cannot be read
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
     "No daemon is running for this root. smp run starts one,"
     " and smp service install has one started with the machine."
 )
+# Why a drop waits that is not a drop yet.
+BEING_WRITTEN = "somebody is still writing it"
 _NO_JOB = dict.fromkeys(("last_success", "next_run", "last_error", "duration_ms", "did"))
 
 
@@ -104,7 +107,7 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
 
 
 def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Status:
-    report, disk, problems = _daemon_report(memory), os.statvfs(memory.root), list[str]()
+    report, disk, problems = daemon_report(memory), os.statvfs(memory.root), list[str]()
     is_full = disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files and not disk.f_favail)
     if disk.f_flag & os.ST_RDONLY:
         problems.append("The disk is read-only: nothing can be written. Mount it writable.")
@@ -132,7 +135,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     return Status(DEGRADED if problems else OK, problems, root, report)
 
 
-def _daemon_report(memory: Place) -> dict[str, Any]:
+def daemon_report(memory: Place) -> dict[str, Any]:
     """Return the status that the daemon wrote; nothing where the file has another form."""
     odd = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
     with suppress(FileNotFoundError, *odd):
@@ -154,8 +157,11 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
         root.generation, root.secrets = index.generation, len(leaks)
         root.memories = ask("SELECT COUNT(*) FROM memories").fetchone()[0]
         root.sessions = dict(ask(_BY_STATE).fetchall())
-        if bad := len(ask(_UNREADABLE).fetchall()):
-            yield f"Files that cannot be read as a whole: {bad:,}. smp check names them."
+        if bad := ask(_UNREADABLE).fetchall():
+            first = ", ".join(harmless(f"{scope}/{file}") for scope, file in bad[:_NAMED_FILES])
+            more = ", …" if len(bad) > _NAMED_FILES else ""
+            count = f"Files that cannot be read as a whole: {len(bad):,}"
+            yield f"{count} ({first}{more}). smp check says why."
         if leaks:
             yield _sentence(leaks)
         if any(name.startswith(layout.SCRUB) for name in memory.tree.list(".smp")):

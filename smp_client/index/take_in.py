@@ -15,6 +15,7 @@ from ..disk import place
 from ..disk.place import Place
 from ..disk.session_files import METADATA, parse_artifact
 from ..disk.tree import identity, read_from
+from ..disk.usage import require_readable
 from ..model.deadline import LIMIT_S, deadline
 from ..model.errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
 from ..model.priority import standing
@@ -69,6 +70,7 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
             known, status = index.file_state(scope, file), os.fstat(descriptor)
             if known is not None and [*known[:4]] == identity(status):
                 return 0
+            require_readable(memory.tree, place.directory_of(scope), file, status.st_size)
             status = _settled(descriptor) if settle else status
             content = read_from(descriptor, 0)
     except FileNotFoundError:

@@ -2,12 +2,65 @@
 
 `code` never changes once published. `recoverable` says that trying again can help.
 `advice` is one sentence on the next step, and ends the message.
+
+`is_of_machine` tells whether an error stops all work, or costs one piece of data alone.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import ClassVar
+
+# The disk is full, broken, gone or read-only, or the system has no descriptors or memory left.
+_MACHINE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ESTALE,
+        errno.ENOTCONN,
+        errno.ESHUTDOWN,
+    }
+)
+# The beginnings of the names that SQLite gives to such faults. A damaged index is one of them.
+_SQLITE_MACHINE = (
+    "SQLITE_BUSY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_CORRUPT",
+    "SQLITE_FULL",
+    "SQLITE_IOERR",
+    "SQLITE_LOCKED",
+    "SQLITE_NOMEM",
+    "SQLITE_NOTADB",
+    "SQLITE_PERM",
+    "SQLITE_PROTOCOL",
+    "SQLITE_READONLY",
+)
+
+
+def is_of_machine(error: BaseException | None) -> bool:
+    """Return whether an error is a fault of the machine, so that no other work can succeed.
+
+    Every other error is the fault of a piece of data, such as a file that is a link. An error that
+    was raised because of another one is judged by that other one.
+    """
+    while error is not None:
+        if isinstance(error, OSError):
+            return error.errno in _MACHINE
+        if isinstance(error, MemoryError):
+            return True
+        name = getattr(error, "sqlite_errorname", None)
+        if name is not None:
+            return str(name).startswith(_SQLITE_MACHINE)
+        error = error.__cause__
+    return False
 
 
 def conceal(text: str) -> str:
@@ -107,7 +160,18 @@ class Conflict(SMPError):
 class StorageFailed(SMPError):  # the filesystem refused: full, read-only, broken
     code = "MEM_E010"
     recoverable = True
-    advice = "The write was not acknowledged; free space or mend the disk, then try again."
+    advice = "Nothing was acknowledged; free space or mend the disk, then try again."
+
+
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+_CLOSE_FILES = "Nothing was acknowledged; close files or raise ulimit -n, then try again."
+
+
+def storage_failed(doing: str, error: Exception, session_id: str | None = None) -> StorageFailed:
+    """Return the error for something that the system refused, with advice that fits."""
+    is_out_of_files = getattr(error, "errno", None) in _OUT_OF_FILES
+    advice = _CLOSE_FILES if is_out_of_files else None
+    return StorageFailed(f"{doing}: {error}.", advice=advice, session_id=session_id)
 
 
 class UnsafePath(SMPError):  # a link, device or name that leads out of the tree

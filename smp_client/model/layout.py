@@ -31,7 +31,8 @@ METADATA = "metadata.yaml"
 # Whoever needs several locks takes them in this order, so nobody waits in a circle.
 LOCK_ORDER = (
     METADATA, "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml",
-    "learnings.yaml", "relationships.yaml", "agent-states/", "artifacts/", "indexes/",
+    "learnings.yaml", "relationships.yaml", "history.yaml", "agent-states/", "artifacts/",
+    "indexes/",
     "cross-session-preferences.yaml", "learned-patterns.yaml", "user-profile.yaml",
 )  # fmt: skip
 

@@ -50,7 +50,10 @@ class Weights(NamedTuple):
 
 
 def importance(type: str, data: Mapping[str, Any]) -> float:
-    """Return the importance of a record by its kind, severity, impact and approval."""
+    """Return the importance of a record: its own, else by kind, severity, impact and approval."""
+    own = data.get("importance")
+    if isinstance(own, (int, float)) and not isinstance(own, bool) and 0 <= own <= 1:
+        return float(own)
     score = _IMPORTANCE.get(type, 0.5)
     if type == "finding":
         score *= _SEVERITY[severity_rank(data.get("severity"))]

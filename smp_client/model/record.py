@@ -20,6 +20,9 @@ CONTENT_CAP_BYTES = 1024 * 1024
 KEY_CAP_CHARACTERS = 128
 DELETED_TURN = "deleted"
 STATE_HISTORY = "agent-states/history"
+HISTORY = "history.yaml"  # earlier versions of the records of a session, or of `global/`
+NUMBER_DIGITS = 12  # an id with a longer number is of another form: SMP neither gives nor counts it
+NUMBERS = 10**NUMBER_DIGITS  # every number that SMP gives is below this
 _decode = json.JSONDecoder().raw_decode
 _MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SIGNS = "letters, digits, '-', '_' or '.'"
@@ -67,6 +70,12 @@ class Kind(NamedTuple):
     def memory_id(self, number: int) -> str:
         return f"{self.prefix}-{number if self.prefix == 'turn' else f'{number:03d}'}"
 
+    def number_of(self, memory_id: object) -> int | None:
+        """Return the number of an id that SMP may have given; None for an id of another form."""
+        prefix, _, digits = str(memory_id).rpartition("-")
+        is_number = digits.isascii() and digits.isdecimal() and len(digits) <= NUMBER_DIGITS
+        return int(digits) if is_number and prefix == self.prefix else None
+
 
 # fmt: off
 TURN = Kind("conversation_turn", "conversation.md", "", "turn", "content", "speaker", 1.0,
@@ -86,6 +95,17 @@ GLOBAL_PREFERENCE = Kind("preference", "cross-session-preferences.yaml", "prefer
 PATTERN = Kind("pattern", "learned-patterns.yaml", "patterns", "PAT", "pattern", "learned_by", 0.80,
                ("pattern",))
 # fmt: on
+# The earlier version of another memory. It is kept beside the memories and is not one of them.
+REVISION = Kind(
+    name="revision",
+    file=HISTORY,
+    key="history",
+    prefix="REV",
+    text="change",
+    actor="changed_by",
+    base_priority=0.30,
+    required=("memory", "change", "changed_by"),
+)
 SESSION_KINDS = (TURN, DECISION, FINDING, PREFERENCE, LEARNING, RELATIONSHIP)
 GLOBAL_KINDS = (GLOBAL_PREFERENCE, PATTERN)
 
@@ -191,6 +211,8 @@ def kind_of_file(file: str) -> Kind:
     """Return the kind that is kept in a file of a session or of `global/`."""
     if file.startswith(f"{STATE_HISTORY}/"):
         return state_history(file.rpartition("/")[2].removesuffix(".yaml"))
+    if file == HISTORY:
+        return REVISION
     return next(kind for kind in (*SESSION_KINDS, *GLOBAL_KINDS) if kind.file == file)
 
 

@@ -20,13 +20,14 @@ from ..disk.place import Place, directory_of, files_of, is_archived, scopes
 from ..disk.quarantine import NOTE, REJECTED, quarantined, rejected
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import is_left_alone
+from ..disk.usage import require_readable
 from ..index.status import SILENT_AFTER_S
 from ..index.take_in import ids_in
 from ..model import layout
 from ..model.errors import NewerFormat, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
 from ..model.outcome import Action, Outcome
-from ..model.record import Kind, state_history
+from ..model.record import REVISION, Kind, state_history
 from ..text.format import format_of
 
 if TYPE_CHECKING:
@@ -81,9 +82,10 @@ def validate(session: Session) -> list[Complaint]:
 
 def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complaint]:
     """Yield the faults in the files of a session, or of `global`."""
-    with suppress(Exception):  # a file that cannot be read at all is named below
-        for bad in files.problems():
-            yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
+    for kind in files.kinds:
+        with suppress(Exception):  # a file that cannot be read at all is named below
+            for bad in files._problems_in(kind):
+                yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
     top, tree = directory_of(scope), memory.tree
     for one in tree.walk(top):
         if one.problem:
@@ -92,6 +94,7 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
             yield Complaint(scope, inner, None, problem, "Move it out of the tree.")
     for file in files_of(memory, scope):
         try:
+            require_readable(tree, top, file, tree.stat(f"{top}/{file}").st_size)
             content = tree.read(f"{top}/{file}")
             ids = ids_in(scope, file, content)
         except Exception as error:  # whatever it is, the other files are to be read too
@@ -163,7 +166,7 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{session.id}: {error}")
         agents = filter(layout.is_file_id, session.agent_states())
-        for kind in [*session.kinds, *map(state_history, agents)]:
+        for kind in [*session.kinds, REVISION, *map(state_history, agents)]:
             # A file that cannot be read is named below, and keeps no other from being repaired.
             with suppress(SMPError, OSError):
                 outcome.actions += _quarantine_torn(scope, kind, dry_run)

@@ -35,7 +35,7 @@ from ..model.layout import is_file_id
 from ..model.outcome import Action, Outcome
 from ..model.policies import CompactionPolicy
 from ..model.priority import PINNED, is_resolved
-from ..model.record import DECISION, FINDING, STATE_HISTORY, TURN, is_memory_id, type_of
+from ..model.record import DECISION, FINDING, HISTORY, STATE_HISTORY, TURN, is_memory_id, type_of
 from ..model.times import EPOCH, render_time, time_at, time_of
 from ..text.edits import value_of
 from ..text.markdown import Conversation
@@ -46,9 +46,12 @@ if TYPE_CHECKING:
     from ..ask.priorities import View
     from ..session import Session
 
-DECAYED, OLD, RESOLVED, EARLIER = OPERATIONS = (
-    "remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state",
-)  # fmt: skip
+REVISED = "evict_history"
+DECAYED = "remove_decayed"
+OLD = "summarize_conversation"
+RESOLVED = "archive_findings"
+EARLIER = "compress_agent_state"
+OPERATIONS = (REVISED, DECAYED, OLD, RESOLVED, EARLIER)  # in the order in which memories go
 SUMMARY, SUMMARIZES = "summary", "summarizes"  # type of a turn that stands for others, its field
 _STAYING = {  # why memories of a standing, see model/priority.py, stay
     PINNED: "it is pinned", "preference.explicit": "an explicit preference",
@@ -83,7 +86,7 @@ class Item(NamedTuple):
 
     @property
     def is_earlier(self) -> bool:
-        return self.file.startswith(f"{STATE_HISTORY}/")
+        return self.file == HISTORY or self.file.startswith(f"{STATE_HISTORY}/")
 
 
 class Taken(NamedTuple):
@@ -197,11 +200,11 @@ def _candidates(
     free: Sequence[Item], policy: CompactionPolicy, now: datetime, below: float
 ) -> list[Taken]:
     """Return the memories that may go, in the order in which they go, each with its reason."""
-    found: dict[str, list[Item]] = {DECAYED: [], OLD: [], RESOLVED: [], EARLIER: []}
+    found: dict[str, list[Item]] = {operation: [] for operation in OPERATIONS}
     days = policy.old_conversation_days
     for item in free:
         if item.is_earlier:
-            found[EARLIER].append(item)
+            found[REVISED if item.file == HISTORY else EARLIER].append(item)
         elif item.priority < below:
             found[DECAYED].append(item)
         elif item.type == TURN.name and item.at and now - item.at > timedelta(days=days):
@@ -209,9 +212,12 @@ def _candidates(
         elif item.type == FINDING.name:
             found[RESOLVED].append(item)
     reasons = {
-        DECAYED: f"a priority below {below:g}", OLD: f"said more than {days:g} days ago",
-        RESOLVED: "it is resolved", EARLIER: "an earlier state of an agent; the current one stays",
-    }  # fmt: skip
+        REVISED: "an earlier version; the present one stays",
+        DECAYED: f"a priority below {below:g}",
+        OLD: f"said more than {days:g} days ago",
+        RESOLVED: "it is resolved",
+        EARLIER: "an earlier state of an agent; the current one stays",
+    }
 
     def first(item: Item) -> tuple[float, datetime, str, int]:
         weight = 0.0 if item.type == TURN.name and item.priority >= below else item.priority
@@ -291,15 +297,16 @@ def _item(*row: Any) -> Item:
 
 
 def _histories(session: Session) -> Iterator[Item]:
-    """Yield the earlier states of every agent. A history that cannot be read stays."""
+    """Yield earlier memories, and earlier states of agents. An unreadable history stays."""
     scope = session.scope
-    for name in sorted(scope.tree.sizes(scope.path(STATE_HISTORY))):
-        if name.endswith(".yaml") and is_file_id(name.removesuffix(".yaml")):
-            file = f"{STATE_HISTORY}/{name}"
-            with suppress(SMPError):
-                for one in in_file(session.id, "active", "", file, scope.read(file)):
-                    at, about = time_of(one.value.get("timestamp")), (one.id, one.type, file)
-                    yield Item(*about, one.line, len(one.raw), one.hash, 0.0, at, at or EPOCH)
+    names = sorted(scope.tree.sizes(scope.path(STATE_HISTORY)))
+    agents = [name for name in names if name.endswith(".yaml") and is_file_id(name[:-5])]
+    for file in [HISTORY, *(f"{STATE_HISTORY}/{name}" for name in agents)]:
+        with suppress(SMPError):
+            for one in in_file(session.id, "active", "", file, scope.read(file)):
+                at = time_of(one.value.get("timestamp"))
+                about = (one.id, one.type, file)
+                yield Item(*about, one.line, len(one.raw), one.hash, 0.0, at, at or EPOCH)
 
 
 # Compacting.

@@ -20,11 +20,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ..ask.argument import When, moment
 from ..change.change import Request, apply
 from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept
 from ..change.move import delete_session, destroy, sweep
 from ..change.restore import delete, removal, sessions_with
-from ..change.select import agent_of, several, texts_of
+from ..change.select import owner_of, several, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
 from ..disk.place import BACKUP
@@ -104,11 +105,20 @@ class Doomed:
 
 
 def plan(
-    doomed: Iterable[Doomed], ledger: Ledger, now: datetime, *, force: bool = False
-) -> list[Doomed]:
-    """Decide about every deleted bundle. With force, a person confirms the clock."""
+    doomed: Iterable[Doomed], ledger: Ledger, now: datetime, *, force: bool = False,
+    older_than: datetime | None = None,
+) -> list[Doomed]:  # fmt: skip
+    """Decide about every deleted bundle. With force, a person confirms the clock.
+
+    With `older_than`, a person names the bundles: those that were deleted before that time.
+    """
     decided: list[Doomed] = []
     for one in doomed:
+        if older_than is not None:
+            is_older = parse_time(one.deleted_at) < older_than
+            reason = f"{_ASKED_FOR}: deleted before {render_time(older_than)}"
+            decided.append(replace(one, goes=is_older, reason=reason))
+            continue
         until, left_s = render_time(one.deadline), WAIT_S - ledger.waited_s.get(one.key, 0.0)
         is_overdue = now >= one.deadline
         goes = is_overdue and (force or left_s <= 0)
@@ -156,8 +166,9 @@ def running_s() -> float:
 
 
 def planned(
-    memory: Memory, problems: list[str], *, force: bool = False, dry_run: bool = False
-) -> list[Doomed]:
+    memory: Memory, problems: list[str], *, force: bool = False, dry_run: bool = False,
+    older_than: datetime | None = None,
+) -> list[Doomed]:  # fmt: skip
     """Return the plan of now. Unless it is for show, the ledger notes the overdue bundles."""
     memory.require()
     now = memory.options.clock()
@@ -175,17 +186,28 @@ def planned(
             )
         except OSError as error:
             raise StorageFailed(f"{LEDGER} could not be written: {error}.") from error
-    return plan(doomed, ledger, now, force=force)
+    return plan(doomed, ledger, now, force=force, older_than=older_than)
 
 
 def purge(
-    memory: Memory, *, dry_run: bool = False, force: bool = False, by: str = "user"
-) -> Outcome:
-    """Destroy everything that is due. A note names what is overdue and kept all the same."""
-    outcome, now = Outcome(dry_run=dry_run), memory.options.clock()
-    decided = planned(memory, outcome.problems, force=force, dry_run=dry_run)
+    memory: Memory, older_than: When | None = None, *, dry_run: bool = False, force: bool = False,
+    by: str = "user",
+) -> Outcome:  # fmt: skip
+    """Destroy everything that is due. A note names what is overdue and kept all the same.
+
+    With `older_than`, everything that was deleted before that time goes instead, and nothing else.
+    """
+    now = memory.options.clock()
+    outcome = Outcome(dry_run=dry_run)
+    before = None if older_than is None else moment(older_than, now)
+    if before is not None and (force or before > now):
+        raise Invalid(["older_than must be a time in the past, and goes without force"])
+    how: Any = {"force": force, "dry_run": dry_run, "older_than": before}
+    decided = planned(memory, outcome.problems, **how)
     going = [one for one in decided if one.goes]
     outcome.add(carry_out(memory, going, by=by, dry_run=dry_run))
+    if before is not None:
+        return outcome
     kept = [one for one in decided if not one.goes and one.deadline <= now]
     outcome.notes += [f"{one.path}: {one.reason}" for one in kept]
     return outcome
@@ -234,8 +256,9 @@ def _memories_now(
     known = {item.id for part in parts for item in part.items}
     left = tuple(one for one in ids if one not in known)
     if left:
-        how = {"reason": "purged at once", "deleted_by": by}
-        done = delete(memory, name, left, **how, dry_run=outcome.dry_run)
+        dry_run = outcome.dry_run
+        why = "purged at once"
+        done = delete(memory, name, left, reason=why, deleted_by=by, dry_run=dry_run)
         outcome.problems += done.problems
         for one in done.actions if outcome.dry_run else ():
             outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))
@@ -256,7 +279,7 @@ def _parts(
     for one in _doomed(memory, known, outcome.problems):
         items = one.items if one.batch == batch else ()
         if batch is None:
-            items = tuple(item for item in one.items if {item.id, agent_of(item)} & {*ids})
+            items = tuple(item for item in one.items if {item.id, owner_of(item)} & {*ids})
         found += [replace(one, items=items)] if items and not one.is_session else []
     return found
 
@@ -341,6 +364,7 @@ def _note(memory: Memory, one: Doomed, gone: Sequence[Holding], by: str) -> None
         memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
         ids=[held.id for held in gone], deleted_at=one.deleted_at,
         whole_session=one.is_session or None, at_once=now < one.deadline or None,
+        reason=one.reason,
     )  # fmt: skip
 
 
@@ -392,7 +416,7 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> No
         content = rest = tree.read(path)
         for one in gone:
             # A piece of a state's file may be an earlier state, which is a record of its history.
-            file = state_file(agent) if (agent := agent_of(one)) else one.file
+            file = state_file(agent) if (agent := owner_of(one)) else one.file
             if (one.is_file or agent) and is_of_file(path, file):
                 rest = b""
             if one.is_file:
@@ -400,7 +424,7 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> No
             rest = rest.replace(one.raw.strip(b"\n"), b"")
             # A file in another style is kept since it was rendered plain.
             with suppress(NewerFormat):
-                head, records, _ = spans(kind_of_file(one.file), plain(one.file, rest))
+                head, records, *_ = spans(kind_of_file(one.file), plain(one.file, rest))
                 left = [span.raw for span in records if span.id != one.id]
                 if len(left) < len(records):
                     rest = head + b"".join(left) if left else b""

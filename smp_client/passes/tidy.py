@@ -60,7 +60,9 @@ def fold_retired(scope: Scope) -> None:
     for file in sorted(map(rewrite.file_of_slot, old)):
         held = lock_all(scope.tree, scope.name, [file], NO_PATIENCE, "folding in late writes")
         with suppress(LockTimeout), held:
-            rewrite.fold_retired(scope, file)
+            # An unfinished change comes first; a session that is leaving takes nothing in.
+            if not journal.left_behind(scope, [file]):
+                rewrite.fold_retired(scope, file)
 
 
 def remove_abandoned(memory: Memory) -> None:

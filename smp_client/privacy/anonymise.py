@@ -19,8 +19,9 @@ from ..change.change import Change, Request, apply
 from ..change.holdings import Holding, holdings, id_of_file, is_in_use
 from ..change.holdings import names as every_session
 from ..change.restore import deleted, manifest_of, new_batch
-from ..change.select import agent_of, require_known, several
+from ..change.select import owner_of, require_known, several
 from ..disk import audit, bundle
+from ..disk.bundle import Manifest
 from ..disk.place import ARCHIVE, STATES
 from ..disk.session_files import METADATA, agents_of
 from ..model.errors import Invalid, SessionNotFound, SMPError
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 CANNOT_FIND = (
     "Names that are not in the metadata, in the user's profile or given; nicknames.",
     "Postal addresses, birthdays, account and card numbers, descriptions; images and binary data.",
-    "Ids, names of files, keys, comments, other sessions, and memories deleted before: they stay.",
+    "Ids, names of files, keys, comments, memories deleted before; without --all, other sessions.",
 )
 # Fields of the profile that name the user.
 _OWN_NAMES = ("name", "full_name", "first_name", "last_name", "nickname", "username", "user_id")
@@ -176,6 +177,18 @@ class Mask:
         return new
 
 
+@dataclass(frozen=True)
+class _Run:
+    """One anonymisation, in one session or in all."""
+
+    batch: str
+    reason: str
+    by: str
+    ids: Sequence[str] | None = None  # None: every memory
+    dry_run: bool = False
+    now: bool = False  # whether the originals are purged at once
+
+
 def anonymize(
     memory: Memory, session: str, id: str | Sequence[str] | None = None, *,
     names: str | Iterable[str] = (), projects: str | Iterable[str] = (),
@@ -188,49 +201,117 @@ def anonymize(
     Until its deadline `restore_batch` undoes it; with `now` the originals are purged at once.
     """
     ids = None if id is None else [check_memory_id(one) for one in several(id)]
-    batch, days = new_batch(memory), memory.options.retention.deleted_days
-    head = manifest_of(memory, "undo", session, reason, by, batch, days=days)
-    scope = memory._scope(session)
-    with scope.undisturbed("anonymising"):
+    run = _Run(new_batch(memory), reason, by, ids, dry_run, now)
+    head = _head(memory, session, run)
+    with memory._scope(session).undisturbed("anonymising"):
         mask = Mask(memory, [session], names=names, projects=projects, config=config)
-        outcome = Anonymized(agents=mask.agents, problems=mask.problems, dry_run=dry_run)
-        meant = [one for one in holdings(memory, session)
-                 if ids is None or one.id in ids or agent_of(one) in ids]  # fmt: skip
-        if ids is not None:
-            require_known(memory, session, ids, meant)
-        # Metadata and profile say who is who: they have the first placeholders.
-        meant.sort(key=lambda one: one.file not in (METADATA, PROFILE))
-        pairs = [(one, change) for one in meant if (change := _change(mask, one)) is not None]
-        changes = [change for _, change in pairs]
-        changes += [] if ids is not None else _of_head(memory, session, mask)
-        if pairs:
-            about = tuple(change.id for _, change in pairs)
-            kinds = tuple(type_of(one.type) for one, _ in pairs)
-            outcome.actions.append(Action(session, "anonymize", about, reason, kinds=kinds))
-        outcome.counts = mask.placeholders.counts()
-        outcome.replacements = mask.placeholders.replacements(with_originals=dry_run)
-        if dry_run:
-            return outcome
-        if changes:
-            outcome.batch = batch
-            draft = (f"{DELETED}/{session}/undo-{batch}.tar.gz", head)
-            facts = {"session": session, "count": len(changes), "batch": batch}
-            with audit.noted(memory.tree, "anonymize", clock=memory.options.clock, by=by, **facts):
-                kept = apply(scope, Request(changes, draft, doing="anonymising"))
-            for one in kept:
-                outcome.problems.append(f"{session}: {one} was changed meanwhile, and stays.")
-    if now:  # also the originals of earlier runs
-        undo = {one.batch for one in deleted(memory, session) if one.place == "undo"}
-        for one in sorted(undo):
-            outcome.problems += memory.privacy.purge_now(session, batch=one, by=by).problems
+        outcome = _in_session(memory, head, mask, run)
+    if now and not dry_run:
+        outcome.problems += _purge_originals(memory, session, by)
         outcome.batch = ""
+    outcome.problems[:0] = mask.problems
     if ids is None or now:
-        replacements = mask.placeholders.replacements(with_originals=True)
-        gone = [one.what for one in replacements if one.what and len(one.what) > 2]
-        opening = "A name that was replaced still stands in"
         # In one session these are comments, keys, drops and bytes that cannot be read.
-        place = None if now else session
-        outcome.notes += notes_about(memory, gone, opening, place) if gone else []
+        outcome.notes += _left(memory, mask, None if now else session) if not dry_run else []
+    return _with_replacements(outcome, mask)
+
+
+def anonymize_everywhere(
+    memory: Memory, *,
+    names: str | Iterable[str] = (), projects: str | Iterable[str] = (),
+    config: Anonymization | None = None, reason: str = "anonymised", by: str = "user",
+    dry_run: bool = False, now: bool = False,
+) -> Anonymized:  # fmt: skip
+    """Anonymise `global` and every session, archived or not, under one batch.
+
+    A name that one session knows is replaced in all, everywhere by the same placeholder. A session
+    that fails stops no other.
+    """
+    memory.require()
+    run = _Run(new_batch(memory), reason, by, dry_run=dry_run, now=now)
+    _head(memory, GLOBAL, run)  # raises before anything is changed
+    sessions = every_session(memory)
+    mask = Mask(memory, sessions, names=names, projects=projects, config=config)
+    whole = Anonymized(dry_run=dry_run)
+    for session in sessions:
+        try:
+            with memory._scope(session).undisturbed("anonymising"):
+                done = _in_session(memory, _head(memory, session, run), mask, run)
+            whole.add(done)
+            whole.batch = whole.batch or done.batch
+            if now and not dry_run:
+                whole.problems += _purge_originals(memory, session, by)
+        except SessionNotFound:
+            continue  # it went meanwhile, or nobody has used `global`
+        except (SMPError, OSError) as error:
+            whole.problems.append(f"{session}: {error}")
+    whole.batch = "" if now else whole.batch
+    whole.problems[:0] = mask.problems
+    # The originals are left out: who wants them gone says so.
+    for place in [None] if now else sessions:
+        whole.notes += _left(memory, mask, place) if not dry_run else []
+    return _with_replacements(whole, mask)
+
+
+def _head(memory: Memory, session: str, run: _Run) -> Manifest:
+    days = memory.options.retention.deleted_days
+    return manifest_of(memory, "undo", session, run.reason, run.by, run.batch, days=days)
+
+
+def _in_session(memory: Memory, head: Manifest, mask: Mask, run: _Run) -> Anonymized:
+    """Anonymise one session, whose passes wait meanwhile."""
+    session = head.session
+    scope = memory._scope(session)
+    outcome = Anonymized(dry_run=run.dry_run)
+    ids = run.ids
+    meant = [one for one in holdings(memory, session)
+             if ids is None or one.id in ids or owner_of(one) in ids]  # fmt: skip
+    if ids is not None:
+        require_known(memory, session, ids, meant)
+    # Metadata and profile say who is who: they have the first placeholders.
+    meant.sort(key=lambda one: one.file not in (METADATA, PROFILE))
+    mask.summaries.clear()  # their ids are those of one session
+    pairs = [(one, change) for one in meant if (change := _change(mask, one)) is not None]
+    changes = [change for _, change in pairs]
+    changes += [] if ids is not None else _of_head(memory, session, mask)
+    if pairs:
+        about = tuple(change.id for _, change in pairs)
+        kinds = tuple(type_of(one.type) for one, _ in pairs)
+        outcome.actions.append(Action(session, "anonymize", about, run.reason, kinds=kinds))
+    if run.dry_run or not changes:
+        return outcome
+    outcome.batch = run.batch
+    draft = (f"{DELETED}/{session}/undo-{run.batch}.tar.gz", head)
+    facts: dict[str, Any] = {"session": session, "count": len(changes), "batch": run.batch}
+    facts |= {"ids": ids, "reason": head.why}
+    with audit.noted(memory.tree, "anonymize", clock=memory.options.clock, by=run.by, **facts):
+        kept = apply(scope, Request(changes, draft, doing="anonymising"))
+    for one in kept:
+        outcome.problems.append(f"{session}: {one} was changed meanwhile, and stays.")
+    return outcome
+
+
+def _purge_originals(memory: Memory, session: str, by: str) -> list[str]:
+    """Destroy the originals of this run and of earlier ones. Return the problems."""
+    undo = {one.batch for one in deleted(memory, session) if one.place == "undo"}
+    problems: list[str] = []
+    for batch in sorted(undo):
+        problems += memory.privacy.purge_now(session, batch=batch, by=by).problems
+    return problems
+
+
+def _left(memory: Memory, mask: Mask, place: str | None) -> list[str]:
+    """Return notes on files, of one session or of all, that still hold a name."""
+    replacements = mask.placeholders.replacements(with_originals=True)
+    gone = [one.what for one in replacements if one.what and len(one.what) > 2]
+    opening = "A name that was replaced still stands in"
+    return notes_about(memory, gone, opening, place) if gone else []
+
+
+def _with_replacements(outcome: Anonymized, mask: Mask) -> Anonymized:
+    outcome.agents = mask.agents
+    outcome.counts = mask.placeholders.counts()
+    outcome.replacements = mask.placeholders.replacements(with_originals=outcome.dry_run)
     return outcome
 
 

@@ -2,9 +2,10 @@
 
 A placeholder of an earlier run stays, and is given to no other text.
 
-A name is found as whole words, not `Ann` in `Annotation`; a full name in any case and either order.
-One word alone is found as it was given, with a capital, or in capitals: `will` is a word, `Will`
-may be somebody. In scripts that set no blanks, a name is found anywhere.
+A name is found in any case, as whole words, not `Ann` in `Annotation`; a full name in either order.
+In a sentence, a name that is an ordinary word is found as it was given, with a capital, or in
+capitals: `will` is a word, `Will` may be somebody. So is the one word of a project. In scripts that
+set no blanks, a name is found anywhere.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..redaction.common import COMMON
+from ..redaction.found import Found, joined
 from ..redaction.personal import personal
 from ..redaction.redact import replaced, secrets_under
-from ..redaction.secrets import Found, joined
 
 USER, PROJECT = "user_names", "project_names"
 REMOVED = "[removed]"
@@ -38,6 +40,15 @@ _CLASSES = {
     "phone": ("contacts", "Phone-"), "ip_address": ("addresses", "IP-"),
     _HIDDEN: ("secrets", "Secret-"),
 }  # fmt: skip
+# Words of sentences that are names, too, beside those of `redaction.common`.
+_NAMES_TOO = """
+alt april art august bill black blue brown chase chip crystal dawn day drew faith forest frank
+gene gold grace grant gray green gross guy hand hill hope hunt iris jack jade joy june justice
+king klein kurz lane lang major mark max may miles mill page pat pearl penny price ray red rich
+rob robin rock rose ruby sage sandy sky skip star sue summer van violet von ward west white will
+winter wood young
+"""
+_ORDINARY = COMMON.union(_NAMES_TOO.split())
 _SHORT = 3  # letters; a shorter word of a full name means nobody on its own
 _SPLIT = re.compile(r"[\s._\-,]+")
 _NO_BLANKS = re.compile(
@@ -87,6 +98,7 @@ class Names:
     def __init__(self, people: Iterable[str] = (), projects: Iterable[str] = ()) -> None:
         self._loose: dict[str, tuple[str, str]] = {}  # by its words in small letters
         self._strict: dict[str, tuple[str, str]] = {}  # by how one word is written
+        self._any_case: dict[str, tuple[str, str]] = {}  # by the one word of a person, small
         # Who is called by one word is taken for the one who has it as a part of a full name.
         for text in sorted(dict.fromkeys(people), key=lambda text: len(_words(text)) == 1):
             self._add_person(text)
@@ -100,23 +112,33 @@ class Names:
         found: list[Spot] = []
         for match in self._pattern.finditer(text):
             word = _plain(match[0])
-            loose = self._loose.get(" ".join(_words(word.lower())))
-            if meaning := self._strict.get(word) or loose:
+            small = word.lower()
+            meaning = self._strict.get(word) or self._loose.get(" ".join(_words(small)))
+            # Whoever is called by an ordinary word is meant if the text is nothing else.
+            if meaning is None and (small not in _ORDINARY or text.strip() == match[0]):
+                meaning = self._any_case.get(small)
+            if meaning:
                 found.append(Spot(*match.span(), meaning[0], meaning[1].casefold(), meaning[1]))
         return found
 
     def _add_person(self, text: str) -> None:
         words = _words(_plain(text.partition("@")[0]))
         # `anna` is the Anna Berg who is known already.
-        known = self._strict.get(words[0][:1].upper() + words[0][1:]) if len(words) == 1 else None
+        known = self._any_case.get(words[0].lower()) if len(words) == 1 else None
         meaning = known or (USER, text)
-        self._add(text, meaning)
+        self._add_in_any_case(text, meaning)
         if len(words) > 1 and not any(word.isdecimal() for word in words):
             self._add(" ".join(reversed(words)), meaning)
             self._loose.setdefault("".join(words).lower(), meaning)
             for word in words:
                 if len(word) >= _SHORT:
-                    self._add(word, meaning)
+                    self._add_in_any_case(word, meaning)
+
+    def _add_in_any_case(self, text: str, meaning: tuple[str, str]) -> None:
+        self._add(text, meaning)
+        word = _plain(text.strip())
+        if len(_words(word)) == 1:
+            self._any_case.setdefault(word.lower(), meaning)
 
     def _add(self, text: str, meaning: tuple[str, str]) -> None:
         words = _words(_plain(text))

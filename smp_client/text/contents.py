@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
+from ..model.deadline import stepping
 from ..model.errors import Invalid
 from ..model.record import (
     CHOICES,
     CONTENT_CAP_BYTES,
     DELETED_TURN,
+    FINDING,
     KEY_CAP_CHARACTERS,
     TURN,
     Kind,
@@ -45,9 +47,11 @@ def new_fields(
             problems.append(f"{name!r} of a {kind.type} is given by SMP")
     stamp = _time("timestamp", at, problems)
     check(kind, body, problems)
+    base = _importance(body, kind.base_priority, problems)
     if problems:
         raise Invalid(problems)
-    base = kind.base_priority
+    if kind is FINDING:
+        body = _with_status(body, body)
     decay: dict[str, Value] = {
         "priority": base, "last_accessed": stamp, "access_count": 0, "base_priority": base,
     }  # fmt: skip
@@ -67,7 +71,10 @@ def changed_fields(
     given = {key: value for key, value in changes.items() if value is not None}
     body = plain_fields(given, problems)
     body, kinds = redaction.redacted_value(body) if not problems else (body, {})
+    _importance(body, kind.base_priority, problems)
     new = {**old, **body, "updated_at": render_time(at)}
+    if kind is FINDING and "superseded_by" not in body:
+        new = _with_status(new, body)
     if kinds:
         new = with_counts(new, new.get(FIELD), kinds)
     for key in changes.keys() - given.keys():
@@ -76,6 +83,28 @@ def changed_fields(
     if problems:
         raise Invalid(problems)
     return new
+
+
+def _importance(given: Mapping[str, Value], usual: float, problems: list[str]) -> float:
+    """Return the importance that the fields give, which is the first priority; else the usual."""
+    value = given.get("importance")
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        problems.append(f"'importance' must be a number from 0 to 1, not {_shown(value)}")
+        return usual
+    return float(value)
+
+
+def _with_status(finding: dict[str, Value], given: Mapping[str, Value]) -> dict[str, Value]:
+    """Return a finding with the status that was given in its resolution, the only place for it."""
+    status = given.get("status")
+    if not isinstance(status, str):
+        return finding
+    resolution = finding.get("resolution")
+    known = resolution if isinstance(resolution, dict) else {}
+    others = {name: value for name, value in finding.items() if name != "status"}
+    return {**others, "resolution": {**known, "status": status}}
 
 
 def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
@@ -156,11 +185,11 @@ def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
     if isinstance(value, (datetime, date)):
         return _time(where, value, problems)
     if isinstance(value, (list, tuple)):
-        items = enumerate(value)
+        items = enumerate(stepping(value))
         return [plain(item, f"{where}[{index}]", problems, depth + 1) for index, item in items]
     if isinstance(value, Mapping):
         keys = {_key(key, where, problems): item for key, item in value.items()}
-        inner = ((key, item, f"{where}.{key}") for key, item in keys.items())
+        inner = ((key, item, f"{where}.{key}") for key, item in stepping(keys.items()))
         return {key: plain(item, name, problems, depth + 1) for key, item, name in inner}
     problems.append(f"{where!r} is a {type(value).__name__}, which cannot be stored")
     return None

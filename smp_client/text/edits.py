@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..model.record import TURN, Kind
+from ..model.record import NUMBERS, TURN, Kind
 from .document import Bad, Located
 from .format import format_of, plain
 from .values import Value, hash_of, hash_of_bytes
@@ -59,6 +59,7 @@ class Spans(NamedTuple):
     head: bytes
     records: list[Span]
     indent: int  # of the dashes that begin records
+    bad: Sequence[Bad] = ()  # bytes that cannot be read, also those in the head
 
 
 def spans(kind: Kind, content: bytes) -> Spans:
@@ -76,7 +77,8 @@ def spans(kind: Kind, content: bytes) -> Spans:
         raw = content[item.start : item.end]
         records.append(Span(memory_id, value, raw, behind, item.start))
         behind = memory_id or behind
-    return Spans(content[: items[0].start] if items else content, records, found.indent)
+    head = content[: items[0].start] if items else content
+    return Spans(head, records, found.indent, found.bad)
 
 
 def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]:
@@ -157,13 +159,15 @@ def _arrivals(
     kind: Kind, known: Spans, end: int, arriving: Sequence[tuple[Edit, bytes]]
 ) -> list[_Splice]:
     """Return each record that arrives with its place: behind its predecessor, or at the end."""
-    head, records, _ = known
+    head, records, *_ = known
     if kind is TURN:
-        highest = [*accumulate((number_of(span.id) for span in records), max)]
+        # A turn with an id of another form has no place among the numbers: it arrives last.
+        highest = [*accumulate((TURN.number_of(span.id) or 0 for span in records), max)]
         starts = [*(span.start for span in records), end]
+        numbered = [(_place(edit), raw) for edit, raw in arriving]
         splices = [
-            (starts[bisect_right(highest, number_of(edit.id))], raw.rstrip(b"\n") + b"\n\n")
-            for edit, raw in sorted(arriving, key=lambda one: number_of(one[0].id))
+            (starts[bisect_right(highest, place)], raw.rstrip(b"\n") + b"\n\n")
+            for place, raw in sorted(numbered, key=lambda one: one[0])
         ]
         return [(at, at, raw) for at, raw in splices]
     form = format_of(kind)
@@ -214,7 +218,7 @@ def _closed(raw: bytes) -> bytes:
     return raw if not raw or raw.endswith(b"\n") else raw + b"\n"
 
 
-def number_of(memory_id: str) -> int:
-    """Return the number at the end of an id; 0 where there is none."""
-    number = memory_id.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0
+def _place(edit: Edit) -> int:
+    """Return the place of a turn among the numbers of a conversation."""
+    number = TURN.number_of(edit.id)
+    return NUMBERS if number is None else number

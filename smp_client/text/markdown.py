@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from ..model.layout import FORMAT_VERSION
-from ..model.record import TURN
+from ..model.record import NUMBERS, TURN
 from ..model.times import parse_time, render_time, same_time
 from .contents import parse_json
 from .document import CUT_OFF, Bad, Located, RecordList
@@ -77,9 +77,10 @@ class Conversation:
 
     def highest(self, found: RecordList, content: bytes) -> int:
         """Return the highest number that a turn has had."""
-        numbers = [*(one.value["turn"] for one in found.records), found.head.get("last_id", 0)]
+        numbers = [*(one.value["turn"] for one in found.records), found.head.get("last_id")]
         numbers += [int(bad.problem.split(":")[0].removeprefix("turn ")) for bad in found.bad]
-        return max(number for number in numbers if isinstance(number, int))
+        counted = [one for one in numbers if isinstance(one, int) and one < NUMBERS]
+        return max([0, *counted])
 
     def render(self, turn: Mapping[str, Value], indent: int = 0) -> bytes:
         lines = [f"## Turn {turn['turn']}"]

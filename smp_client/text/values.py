@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..model.deadline import step
+from ..model.deadline import ITEMS_A_STEP, step
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 Event: TypeAlias = Any  # PyYAML types its events as having no attributes
@@ -76,6 +76,7 @@ class Events:
     def __init__(self, text: str) -> None:
         loader = getattr(yaml, "CSafeLoader", None) or yaml.SafeLoader
         self.next: Callable[[], Event] = loader(text).get_event
+        self._scalars = 0  # that were built
 
     def open_document(self) -> Event:
         """Return the first node of the first document, or the end of the stream."""
@@ -98,6 +99,9 @@ class Events:
         if event.tag is not None or event.anchor is not None:
             raise BadYaml("tags and anchors are not allowed", event.start_mark.line)
         if kind is yaml.ScalarEvent:
+            self._scalars += 1
+            if not self._scalars % ITEMS_A_STEP:
+                step()
             return _resolve(event.value) if event.implicit[0] else event.value
         step()
         if depth >= DEPTH_CAP:

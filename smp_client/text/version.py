@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..model.errors import NewerFormat
 from ..model.layout import FORMAT_VERSION, METADATA
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind
+from ..model.record import GLOBAL_KINDS, REVISION, SESSION_KINDS, STATE_HISTORY, TURN, Kind
 
 if TYPE_CHECKING:
     from .document import RecordList
@@ -28,7 +28,7 @@ STEPS: dict[int, Callable[[str, Fields], Fields]] = {}
 
 PROFILE = "user-profile.yaml"
 _TOPS = {METADATA: "session", PROFILE: "user_profile"}
-_RECORD_FILES = frozenset(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS))
+_RECORD_FILES = frozenset(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS, REVISION))
 _IN_YAML = (
     rb"^(?:\xef\xbb\xbf)?(?:\{\s*)?([\"']?)version\1[ \t]*:[ \t]*[\"']?(\d{1,9})[\"']?"
     rb"[ \t]*(?=[,}#\r\n]|\Z)"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from ..model.layout import FORMAT_VERSION
-from ..model.record import Kind
+from ..model.record import NUMBERS, Kind
 from .document import CUT_OFF, INDENT, Bad, Located, RecordList
 from .values import BadYaml, Events, Value, decode, load, reading, render_entries, render_flow, yaml
 from .version import renewed, version_in
@@ -29,6 +29,7 @@ _MARKED = re.compile(rb"[^\n]*# smp[ \t\r]*\n")
 _SOMETHING = re.compile(rb"\S")
 _OTHER_KEY = re.compile(rb"\n[^\s#-]")
 _LAST_ID = re.compile(rb"^last_id:[ \t]*(\d{1,15})(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_WRITTEN_ID = re.compile(rb"\bid[\"']?\s*:\s*[\"']?([A-Za-z0-9_.-]+)")  # in an unreadable record
 _ODD_LAST_ID = re.compile(rb"^(?:\xef\xbb\xbf)?([\"']?)last_id\1[ \t]*:", re.MULTILINE)
 _FOREIGN = "this is not part of a record"
 
@@ -62,16 +63,12 @@ class YamlList:
 
     def highest(self, found: RecordList, content: bytes) -> int:
         """Return the highest number that an id of this kind has had in the file."""
-        last = found.head.get("last_id")
-        numbers = [last if isinstance(last, int) and 0 < last < 10**15 else 0]
-        given = re.compile(rf"{self._kind.prefix}-(\d{{1,15}})")
-        for record in found.records:
-            if match := given.fullmatch(str(record.value.get("id"))):
-                numbers.append(int(match[1]))
-        written = re.compile(rb"id[\"']?: *[\"']?%s-(\d{1,15})\b" % self._kind.prefix.encode())
+        ids = [str(record.value.get("id")) for record in found.records]
         for bad in found.bad:
-            numbers += map(int, written.findall(content, bad.start, bad.end))
-        return max(numbers)
+            ids += map(bytes.decode, _WRITTEN_ID.findall(content, bad.start, bad.end))
+        numbers = [found.head.get("last_id"), *map(self._kind.number_of, ids)]
+        counted = [one for one in numbers if isinstance(one, int) and one < NUMBERS]
+        return max([0, *counted])
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
         """Return the record as an item of a block list: `id` first and marked, `decay` last."""

@@ -57,11 +57,17 @@ GROUPS = {
         "delete": ("privacy", "Delete SESSION, or memories of it."),
         "restore": ("privacy", "Restore the deleted SESSION, or deleted memories of it."),
         "purge": ("privacy", "Destroy what was deleted and is past its deadline."),
-        "anonymize": ("privacy", "Replace names in SESSION, or in its memories, by placeholders."),
+        "anonymize": (
+            "privacy",
+            "Replace names in SESSION, in its memories, or everywhere, by placeholders.",
+        ),
     },
     "Move": {
         "export": ("exchange", "Write sessions, or everything, into one file."),
-        "import": ("exchange", "Take in an export, other layouts or conversation logs."),
+        "import": (
+            "exchange",
+            "Take in an export, another tree, other layouts or conversation logs.",
+        ),
     },
     "Rarely needed": {
         "activate": ("upkeep", "Mark SESSION as in use."),

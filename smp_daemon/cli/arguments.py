@@ -81,9 +81,15 @@ class Call(SimpleNamespace):
             if is_wrong:
                 raise click.UsageError(sentence)
 
+    @property
+    def will_ask(self) -> bool:
+        """Return whether a person at a terminal is asked to confirm."""
+        has_terminal = sys.stdin is not None and sys.stdin.isatty()
+        return has_terminal and not self.dry_run and not self.yes
+
     def ask(self, do: Callable[[bool], Outcome], question: str) -> None:
         """Ask a person on a terminal to confirm the plan. A no ends the command."""
-        if self.dry_run or self.yes or sys.stdin is None or not sys.stdin.isatty():
+        if not self.will_ask:
             return
         if plan := do(True).actions:
             ids = out.listed([*dict.fromkeys(one for action in plan for one in action.about)])

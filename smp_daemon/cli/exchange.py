@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smp_client.model.layout import DELETED
 
 from . import output as out
-from .arguments import KEPT, Call, command, find_id
+from .arguments import CONDITIONS, KEPT, SELECTING, Call, command, find_id
 from .privacy import NAMING, limits, naming
-
-if TYPE_CHECKING:
-    from smp_client.exchange.entry import Wanted
 
 _STANDARD = "-"  # stdin, or stdout
 
 
 @command(
-    "[SESSION]... --type --since",
+    f"[SESSION]... {SELECTING}",
     "--all  Every session, archived ones too, and the memories that hold everywhere.",
-    "--format yaml|json|jsonl|markdown|md|yml  Else the ending of FILE says it, else yaml.",
-    "--exact  A bundle (tar.gz) of the files themselves, for tar.",
+    "--format yaml|json|jsonl|markdown|md|yml  Else the ending of FILE says it; without one, yaml.",
+    "--exact  A bundle (tar.gz) of the files themselves.",
     "--layout jsonl|jsonl-per-kind|jsonl-checked  Into a folder FILE, for other programs.",
     "-o, --output FILE:-  Where to; else stdout.",
     "--force  Overwrite FILE.",
@@ -43,12 +38,12 @@ def export(call: Call) -> None:
     smp export latest --type decision --since "last 7 days" -o decisions.yaml
     """
     layout, anonymous = call.layout, call.anonymize
-    wanted = _selected(call.type, call.since) if call.type or call.since else None
+    conditions = call.given(CONDITIONS)
     is_stdout = call.output in (_STANDARD, "/dev/stdout")
     call.check(
         (bool(call.session) == call.all, "Say which: one or more sessions, or --all for all."),
         ((call.json or layout) and is_stdout, "--json and --layout go with -o FILE."),
-        (call.exact and (call.format or layout or anonymous or wanted),
+        (call.exact and (call.format or layout or anonymous or conditions),
          "--exact holds whole files: it goes with --deleted and --force alone."),
         ((call.name or call.project or call.keep) and not anonymous,
          "--name, --project and --keep go with --anonymize."),
@@ -57,7 +52,7 @@ def export(call: Call) -> None:
     places = (*KEPT, DELETED) if call.deleted else KEPT
     chosen = None if call.all else [find_id(memory, name, *places) for name in call.session]
     changed = memory.privacy.anonymous_export(chosen, **naming(call)) if anonymous else None
-    how: dict[str, Any] = {"transform": changed, "wanted": wanted}
+    how: dict[str, Any] = {"transform": changed, **conditions}
     if layout:
         done = memory.exchange.export_layout(call.output, chosen, layout=layout, **how)
     else:
@@ -81,37 +76,18 @@ def export(call: Call) -> None:
     call.finish(done, body=print_counts, **more)
 
 
-def _selected(types: Sequence[str], since: str | None) -> Wanted:
-    """Return whether the memory of an entry is of one of these types, and not older."""
-    from smp_client import InvalidQuery
-    from smp_client.ask.argument import moment
-    from smp_client.model.times import time_of
-
-    try:
-        first = moment(since, datetime.now(UTC)) if since else None
-    except ValueError as error:
-        raise InvalidQuery(f"--since: {error}.") from error
-
-    def is_wanted(entry: Mapping[str, Any]) -> bool:
-        record = entry["record"]
-        when = time_of(record.get("timestamp", record.get("last_updated")))
-        is_late = first is None or (when is not None and when >= first)
-        return is_late and (not types or out.short_type(entry["type"]) in types)
-
-    return is_wanted
-
-
 @command(
     "PATH --dry-run",
     "--migrate  With a backup before it, and priorities and a comparison after it.",
     "--verify  Only compare: counts, and the ids that are missing or differ.",
     "--replace  Same id, other content: take theirs; else ours stays.",
+    "--no-extract  Leave memories that a conversation states (Decision: …) in its turns.",
 )
 def import_(call: Call) -> None:
-    """Take in an export, other layouts or conversation logs; it may be repeated.
+    """Take in an export, another tree, other layouts or conversation logs; it may be repeated.
 
-    PATH may be a project; - is an export on stdin. A line that cannot be read is reported, and the
-    rest is taken in.
+    PATH may be a project or one session; - is an export on stdin. A line that cannot be read is
+    reported, and the rest is taken in.
 
     \b
     smp import ~/shop --migrate
@@ -127,8 +103,8 @@ def import_(call: Call) -> None:
     memory = Memory(call.root)
     memory.require_room()  # before a backup is made beside it
     gc.disable()  # no entry refers to itself, and to look for such costs a fifth of the time
-    how: dict[str, Any] = {"replace": call.replace}
-    recognition = None if path == _STANDARD else recognise(path)
+    how: dict[str, Any] = {"replace": call.replace, "extract": not call.no_extract}
+    recognition = None if path == _STANDARD else recognise(path, memory.root)
     layouts = [*recognition.found.values()] if recognition else []
     if not call.json:
         for one in layouts:
@@ -137,7 +113,7 @@ def import_(call: Call) -> None:
         how["advance"] = advance
         source = recognition or sys.stdin.buffer
         if call.verify:
-            done = memory.exchange.verify(source)
+            done = memory.exchange.verify(source, extract=how["extract"])
         elif call.migrate and recognition:
             done = memory.exchange.migrate(recognition, **how)
         else:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from smp_client.model.layout import DELETED, GLOBAL
 from smp_client.model.outcome import Outcome
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
 @command(
     f"[SESSION] [ID]... {SELECTING} --by --yes --dry-run",
     "--all  Of every session, archived ones too, and of global.",
+    "--whole  The whole SESSION, if no memory is named. A script must say so.",
     "--reason WHY!  Why; it is kept with the deleted memories.",
+    "--reason-for ID=WHY...  Why this memory, if it has a reason of its own; repeat it.",
 )
 def delete(call: Call) -> None:
     """Delete SESSION, or memories of it; smp restore brings them back until their deadline.
@@ -37,7 +42,13 @@ def delete(call: Call) -> None:
         ((call.session is None) != call.all, "Give a session, or --all; not both."),
         (is_whole and (call.all or call.session == GLOBAL),
          f"Say which memories, by one of {SELECTING}."),
+        (call.whole and not is_whole, "--whole is for a session of which no memory is named."),
+        (is_whole and call.reason_for, "--reason-for is for memories, not for a whole session."),
+        (is_whole and _is_unsaid(call),
+         f"This would delete the whole session: say --whole, or name memories by their ids or by"
+         f" one of {SELECTING}."),
     )  # fmt: skip
+    reasons = _reasons(call.reason_for)
     memory = call.memory()
     name = None if call.all else find_id(memory, call.session, *KEPT)
 
@@ -47,7 +58,7 @@ def delete(call: Call) -> None:
             return memory.privacy.delete_everywhere(**said, **given)
         if is_whole:
             return memory.delete_session(name, **said)
-        return memory.privacy.delete(name, call.id or None, **said, **given)
+        return memory.privacy.delete(name, call.id or None, reasons=reasons, **said, **given)
 
     days = f"For {memory.options.retention.deleted_days:g} days smp restore"
     call.ask(do, f"Delete {{}}? {days} brings it back.")
@@ -58,13 +69,33 @@ def delete(call: Call) -> None:
     call.finish(outcome, nothing="Nothing fits: nothing was deleted.", note=note)
 
 
+def _is_unsaid(call: Call) -> bool:
+    """Return whether nobody has said, and nobody will be asked, that a whole session is meant.
+
+    In a script, `smp delete SESSION $ID` with an empty ID must not mean the session.
+    """
+    return not (call.whole or call.dry_run or call.will_ask)
+
+
+def _reasons(said: Sequence[str]) -> dict[str, str]:
+    """Return the reasons of single memories, by id."""
+    pairs = [one.partition("=") for one in said]
+    wrong = [one for one, (_, sign, why) in zip(said, pairs, strict=True) if not (sign and why)]
+    if wrong:
+        raise click.UsageError(f"--reason-for must be ID=WHY, not {wrong[0]!r}.")
+    return {memory_id: why for memory_id, _, why in pairs}
+
+
 @command(
     "[SESSION] [ID]... --batch --by --dry-run",
+    "--reason WHY  Why; the audit log keeps it.",
     "--list  List what can be restored, and until when.",
 )
 def restore(call: Call) -> None:
     """Restore the deleted SESSION, or deleted memories of it."""
     ids, batch, how = call.id, call.batch, {"by": call.by, "dry_run": call.dry_run}
+    if call.reason is not None:
+        how["reason"] = call.reason
     call.check(
         (ids and batch, "Give ids or --batch, not both."),
         (not call.session and not batch and not call.list,
@@ -77,8 +108,8 @@ def restore(call: Call) -> None:
     if not ids and not batch:
         from smp_client.change.move import undelete_session
 
-        name, why = find_id(memory, call.session, DELETED), "restored by hand"
-        call.finish(undelete_session(memory, name, why, **how))
+        name = find_id(memory, call.session, DELETED)
+        call.finish(undelete_session(memory, name, **how))
     if session := call.session and find_id(memory, call.session, *KEPT):
         outcome = memory.privacy.restore(session, list(ids) or None, batch=batch, **how)
     else:
@@ -115,7 +146,9 @@ def _print_restorable(call: Call, memory: Memory) -> None:
 @command(
     "[SESSION] [ID]... --batch --by --yes --dry-run",
     "--force  Everything past its deadline goes, although no daemon has watched it pass.",
+    "--older-than WHEN  Everything that was deleted before then, whatever its deadline.",
     "--now  Destroy what is named at once, deleted or not.",
+    "--whole  With --now, the whole SESSION, if no memory is named. A script must say so.",
 )
 def purge(call: Call) -> None:
     """Destroy what was deleted and is past its deadline; with --now, what is named.
@@ -124,12 +157,18 @@ def purge(call: Call) -> None:
     Nothing brings it back, and no byte of it stays below the root.
     """
     is_named = call.session is not None or call.batch is not None
+    is_whole = call.now and call.session is not None and not call.id and not call.batch
     call.check(
         (is_named != call.now, "--now goes with SESSION, ID or --batch, and they with --now."),
         (call.now and call.force, "--force is for overdue memories, --now for named ones."),
         (call.id and call.batch, "Give ids or --batch, not both."),
         (call.session == GLOBAL and not call.id and not call.batch, "Of global, give ids."),
-    )
+        (call.older_than and (call.now or call.force),
+         "--older-than goes without --now and --force."),
+        (call.whole and not is_whole, "--whole is for a session of which no memory is named."),
+        (is_whole and _is_unsaid(call),
+         "This would destroy the whole session: say --whole, or name memories by their ids."),
+    )  # fmt: skip
     memory = call.memory()
     name = None if call.session is None else find_id(memory, call.session, *ANYWHERE)
     how: dict[str, Any] = {"by": call.by}
@@ -138,9 +177,9 @@ def purge(call: Call) -> None:
         if call.now:
             ids = list(call.id) or None
             return memory.privacy.purge_now(name, ids, batch=call.batch, **how, dry_run=dry_run)
-        return memory.privacy.purge(force=call.force, **how, dry_run=dry_run)
+        return memory.privacy.purge(call.older_than, force=call.force, **how, dry_run=dry_run)
 
-    if call.now or call.force:
+    if call.now or call.force or call.older_than:
         call.ask(do, "Destroy {} for good? Nothing brings it back.")
     outcome = do(call.dry_run)
     call.finish(outcome, nothing="Nothing is due; smp restore --list shows what waits.")
@@ -171,23 +210,27 @@ def limits(agents: list[str]) -> list[str]:
 
 
 @command(
-    "SESSION [ID]... --by --yes --dry-run",
+    "[SESSION] [ID]... --by --yes --dry-run",
+    "--all  Every session, archived ones too, and global, with the same placeholder everywhere.",
     *NAMING,
     "--now  Destroy the originals at once; else smp restore --batch brings them back.",
     "--reason WHY:anonymised  Why; it is kept with the originals.",
 )
 def anonymize(call: Call) -> None:
-    """Replace names in SESSION, or in its memories, by placeholders.
+    """Replace names in SESSION, in its memories, or everywhere, by placeholders.
 
     Also paths, addresses, numbers and secrets. Known are the names in the metadata, in the user's
     profile, of whoever spoke, and those given.
     """
+    call.check(((call.session is None) != call.all, "Give a session, or --all; not both."))
     how = {**naming(call), "reason": call.reason, "by": call.by, "now": call.now}
     memory = call.memory()
-    name = find_id(memory, call.session, *KEPT)
+    name = None if call.all else find_id(memory, call.session, *KEPT)
     days = f"For {memory.options.retention.deleted_days:g} days smp restore"
 
     def do(dry_run: bool) -> Anonymized:
+        if name is None:
+            return memory.privacy.anonymize_everywhere(dry_run=dry_run, **how)
         return memory.privacy.anonymize(name, call.id or None, dry_run=dry_run, **how)
 
     after = "Nothing brings the originals back." if call.now else f"{days} brings them back."

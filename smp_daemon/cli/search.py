@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from .arguments import ANYWHERE, KEPT, Call, command, find_id, find_scope
 if TYPE_CHECKING:
     from smp_client import Memory, Record
     from smp_client.change.holdings import Holding
+    from smp_client.text.revision import Revision
 
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
 _ROWS, _RELATED, _BAR_COLUMNS = 12, 20, 24
@@ -161,6 +162,7 @@ def context(call: Call) -> None:
     "[SESSION] [ID]...",
     "--all-about TEXT  Every place where a text stands, in SESSION or in all, deleted ones too.",
     "--no-count  Do not count it as a reading, which raises the priority.",
+    "--history  What stood in each memory before its changes, and who changed it.",
 )
 def show(call: Call) -> None:
     """Show a session in short, or memories of it whole.
@@ -185,7 +187,11 @@ def show(call: Call) -> None:
             raise error from None
         name, ids = record.session, (record.id, *ids)
     if not ids:
+        call.check((call.history, "Missing argument 'ID': whose history?"))
         _show_session(call, memory, name)
+        return
+    if call.history:
+        _show_history(call, memory, [f"{name}/{one}" for one in ids])
         return
     found = [_described(memory, _held(memory, name, one), is_read=not call.no_count) for one in ids]
     if call.json:
@@ -249,6 +255,28 @@ def _print_memory(said: Mapping[str, Any]) -> None:
         out.print_pairs({"related": f"{near['path'][-1]}: {near['text']}"})
     out.say()
     out.print_fields(said["data"])
+
+
+def _show_history(call: Call, memory: Memory, names: Sequence[str]) -> None:
+    found = {name: memory.history(name) for name in names}
+    if call.json:
+        rows = [_revision_json(name, one) for name, many in found.items() for one in many]
+        out.print_json(rows)
+        return
+    for name, revisions in found.items():
+        if not revisions:
+            out.say(f"{out.one_line(name)} has not changed since it was written.")
+        for one in revisions:
+            on = out.short_time(_revision_json(name, one)["at"])
+            out.say(f"{on}  {out.one_line(name)} {out.one_line(f'{one.change} by {one.by}')}")
+            out.print_fields({"before": dict(one.before)})
+
+
+def _revision_json(name: str, one: Revision) -> dict[str, Any]:
+    from smp_client.model.times import render_time
+
+    at = render_time(one.at) if one.at else None
+    return {**one._asdict(), "memory": name, "at": at}
 
 
 def _show_session(call: Call, memory: Memory, name: str) -> None:

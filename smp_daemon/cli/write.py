@@ -210,7 +210,7 @@ def resolve(call: Call) -> None:
     _change(call, call.id, lambda to, one: to.resolve_finding(one, **said), said)
 
 
-@command("SESSION ID... --field", "--text TEXT  The new text.")
+@command("SESSION ID... --field", "--text TEXT  The new text.", "--by WHO  Who changes it.")
 def update(call: Call) -> None:
     """Change the text or other fields of memories of SESSION; null takes a field out."""
     given = parse_fields(call.field) | ({} if call.text is None else {"text": call.text})
@@ -224,7 +224,7 @@ def update(call: Call) -> None:
             if isinstance(value, dict) and isinstance(was := old.get(name), dict):
                 merged = {**was, **value}
                 new[name] = {key: part for key, part in merged.items() if part is not None}
-        return to.update(one, **new)
+        return to.update(one, by=call.by or "user", **new)
 
     _change(call, call.id, change, given)
 

@@ -5,7 +5,6 @@ The index knows the size, the participants and the last use of a session.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from smp_client import Session, SessionNotFound, SMPError
 from smp_client.disk.session_files import METADATA, agents_of
 from smp_client.index.database import Index
 from smp_client.index.topics import write as write_yaml_indexes
+from smp_client.model.errors import is_of_machine
 from smp_client.model.record import TURN
 from smp_client.model.times import parse_time, render_time
 from smp_client.passes.check import make_metadata
@@ -48,24 +48,27 @@ class Derived:
 
         One session a call, so that new files are indexed between two sessions.
         """
-        root, started = self._root, time.perf_counter()
+        root = self._root
+        started = time.perf_counter()
         scope = min(self._due, key=self._due.__getitem__, default=None)
         if scope is None or self._due[scope] > current or not root.is_there():
             return None
         del self._due[scope]
+        about = f"keeping indexes and metadata of {scope} up to date"
+        root.problems.pop(about, None)
         try:
-            session = root.memory._session(scope)
-            written = write_yaml_indexes(root.memory, root.index, scope)
-            if _bring_up_to_date(session, root.index):
-                written.append(METADATA)
-                indexer.take_in(root.memory, root.index, [f"active/{scope}/{METADATA}"])
+            written = self._write(scope)
         except SessionNotFound:  # it was archived or deleted
             return None
-        except (OSError, SMPError, sqlite3.Error) as error:
-            root.log.warning("derived files not written", component="indexer", session_id=scope,
-                             error=str(error))  # fmt: skip
+        except Exception as error:
             if root.memory.tree.exists(f"active/{scope}"):
                 self._due[scope] = time.monotonic() + FAILED_AGAIN_S
+            if is_of_machine(error):
+                raise
+            if isinstance(error, SMPError) and error.recoverable:
+                root.log_failure(about, error)  # somebody else is writing it, or it is full
+            else:
+                root.note_failure(about, error, scope)
             return scope
         # A large session is written less often: at most a twentieth of the time goes into it.
         self._rests[scope] = time.monotonic() + EVERY_S + 20 * (time.perf_counter() - started)
@@ -73,6 +76,16 @@ class Derived:
             root.log.debug("derived files written", component="indexer", session_id=scope,
                            files=written, duration_ms=ms_since(started))  # fmt: skip
         return scope
+
+    def _write(self, scope: str) -> list[str]:
+        """Write the derived files of a session, and return those that have changed."""
+        root = self._root
+        session = root.memory._session(scope)
+        written = write_yaml_indexes(root.memory, root.index, scope)
+        if _bring_up_to_date(session, root.index):
+            written.append(METADATA)
+            indexer.take_in(root.memory, root.index, [f"active/{scope}/{METADATA}"])
+        return written
 
 
 def _bring_up_to_date(session: Session, index: Index) -> bool:

@@ -2,14 +2,18 @@
 
 The content of many drops and the removal of their files are one transaction, so a crash neither
 loses a drop nor takes it in twice. A drop that is wrong is rejected, with a note beside it.
+
+Sessions are served in turn. A turn ends after some drops, or after a time, so that the drops of one
+session do not keep those of another waiting. A drop that is too large is rejected without a look.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from smp_client import (
@@ -30,7 +34,9 @@ from smp_client.disk.locks import NO_PATIENCE
 from smp_client.disk.place import directory_of, kinds_of
 from smp_client.disk.quarantine import INBOX, NOTE, REJECTED, waiting
 from smp_client.disk.tree import is_left_alone, read_from
+from smp_client.index.status import BEING_WRITTEN
 from smp_client.model.deadline import deadline
+from smp_client.model.errors import is_of_machine
 from smp_client.model.layout import GLOBAL
 from smp_client.model.record import (
     CONTENT_CAP_BYTES,
@@ -43,6 +49,7 @@ from smp_client.model.record import (
     kind_of,
 )
 from smp_client.model.synonyms import taken_type, with_names_of_a_resolution, with_own_names
+from smp_client.model.times import now, render_time
 from smp_client.redaction.redact import harmless
 from smp_client.text.contents import parse_object
 from smp_client.text.values import BadYaml, decode, load
@@ -53,11 +60,12 @@ from ..log import ms_since
 if TYPE_CHECKING:
     from ..root import Root
 
-ROUND = 200  # after so many drops of a session the other sessions get their turn
+TURN_DROPS = 200  # after so many drops of a session the other sessions get their turn
+TURN_S = 0.25  # or after so long
+ROUND_S = 0.5  # after so long other work has its turn
 BATCH_BYTES = 1024 * 1024  # in one transaction, at the most
-DROP_CAP_BYTES = 8 * CONTENT_CAP_BYTES  # JSON may need six bytes for one character
+DROP_CAP_BYTES = 3 * CONTENT_CAP_BYTES  # JSON may need six bytes for a character of two
 AGAIN_S = 5.0  # before waiting drops are tried again
-BEING_WRITTEN = "somebody is still writing it"
 ENDINGS = (".yaml", ".yml", ".json", ".md")
 _TYPES = {kind.name: kind for kind in SESSION_KINDS} | {"turn": TURN, "conversation": TURN}
 _UPDATE, _RESOLVE = "update", "resolve"  # the keys that name the memory that a drop changes
@@ -84,55 +92,99 @@ class _Order:
     carry_out: Callable[[Transaction], str]
 
 
+@dataclass
+class _Pass:
+    """One look at each drop of a session, in as many turns as it takes."""
+
+    names: deque[str] | None = None  # that are left; None before the first turn
+    began: str = ""  # when the names were listed
+    reasons: list[str] = field(default_factory=list)  # why drops have to wait
+    is_noted: bool = False  # another pass has to follow
+
+
 class Inbox:
     """The inboxes of a tree, and the records in its files that have no id."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
+        self._passes: dict[str, _Pass] = {}  # by session, in the order of their turns
         self._again_at: dict[str, float] = {}  # by session with waiting drops
-        self._from_the_front = True
+        self.waits: dict[str, dict[str, str]] = {}  # by session: why its drops wait, for clients
 
-    def take_in(self, scope: str) -> None:
-        """Take in some drops of a session. The rest, and drops that must wait, are tried again."""
-        root, started = self._root, time.perf_counter()
-        names = waiting(root.memory.tree, directory_of(scope))
-        if not names and scope not in self._again_at:
+    def note(self, scope: str) -> None:
+        """Note that a session may have drops."""
+        under_way = self._passes.setdefault(scope, _Pass())
+        under_way.is_noted = under_way.names is not None
+
+    def has_work(self) -> bool:
+        return bool(self._passes)
+
+    def serve(self) -> None:
+        """Give sessions their turn, one after the other, until the time of a round is over."""
+        ends_at = time.monotonic() + ROUND_S
+        while self._passes and time.monotonic() < ends_at:
+            scope = next(iter(self._passes))
+            under_way = self._passes.pop(scope)
+            try:
+                self._take_turn(scope, under_way)
+            except Exception as error:
+                if is_of_machine(error):
+                    raise
+                reason = self._root.log_failure(f"taking in drops of {scope}", error)
+                under_way.reasons.append(reason)
+                under_way.names = deque()  # the others are tried again, too
+            if under_way.names:
+                self._passes[scope] = under_way  # behind the others
+            else:
+                self._finish(scope, under_way)
+
+    def _take_turn(self, scope: str, under_way: _Pass) -> None:
+        root = self._root
+        started = time.perf_counter()
+        if under_way.names is None:
+            under_way.began = render_time(now())
+            under_way.names = deque(waiting(root.memory.tree, directory_of(scope)))
+        if not under_way.names:
             return
         try:
             session = root.memory._session(scope)
         except SessionNotFound:  # it was archived or deleted just now
+            under_way.names.clear()
             return
-        # From the back every other time, so that waiting drops do not hold up those behind them.
-        self._from_the_front = not self._from_the_front
-        batch = names[:ROUND] if self._from_the_front else names[-ROUND:]
-        reasons: list[str] = []
-        for drop in take_in(session, batch):
+        for drop in take_in(session, _names_of_turn(under_way.names)):
             if drop.outcome == "waiting":
-                reasons.append(drop.reason)
+                under_way.reasons.append(harmless(drop.reason))
             elif drop.outcome != "gone":
                 say = root.log.info if drop.outcome == "taken" else root.log.warning
                 say(f"drop {drop.outcome}", component="inbox", session_id=scope, drop=drop.name,
                     memory_id=drop.memory_id, reason=drop.reason,
                     duration_ms=ms_since(started))  # fmt: skip
-        self._forget(scope)
-        stuck = [reason for reason in reasons if reason != BEING_WRITTEN]
-        if stuck:
-            root.problems[f"inbox of {scope}"] = f"Drops wait in the inbox of {scope}: {stuck[0]}"
-        if reasons:
-            self._again_at[scope] = time.monotonic() + AGAIN_S
-        if len(names) > ROUND and len(reasons) < ROUND:
-            root.note(f"active/{scope}/{INBOX}")
 
-    def ask_again(self) -> None:
-        """Note the inboxes whose drops have waited long enough."""
+    def _finish(self, scope: str, done: _Pass) -> None:
+        """Have the drops that wait named in the status, and looked at again."""
+        self._forget(scope)
+        stuck = [reason for reason in done.reasons if reason != BEING_WRITTEN]
+        if stuck:
+            sentence = f"Drops wait in the inbox of {scope}: {stuck[0]}"
+            self._root.problems[f"inbox of {scope}"] = sentence
+        if done.reasons:
+            self._again_at[scope] = time.monotonic() + AGAIN_S
+            reason = [*stuck, BEING_WRITTEN][0]
+            self.waits[scope] = {"reason": reason, "tried_at": done.began}
+        if done.is_noted:
+            self.note(scope)
+
+    def ask_again(self, *, at_once: bool = False) -> None:
+        """Note the inboxes whose drops have waited long enough, or all whose drops wait."""
         for scope, at in list(self._again_at.items()):
             if not self._root.memory.tree.exists(f"active/{scope}"):
                 self._forget(scope)
-            elif at <= time.monotonic():
-                self._root.note(f"active/{scope}/{INBOX}")
+            elif at_once or at <= time.monotonic():
+                self.note(scope)
 
     def _forget(self, scope: str) -> None:
         self._again_at.pop(scope, None)
+        self.waits.pop(scope, None)
         self._root.problems.pop(f"inbox of {scope}", None)
 
     def unnumbered(self) -> set[str]:
@@ -144,7 +196,7 @@ class Inbox:
         """Give ids to records that a person has written into the files without an id."""
         root = self._root
         for (_, file), state in root.index.files(scope).items():
-            if not state.bad or file not in kinds_of(scope):
+            if not state.bad or state.problem or file not in kinds_of(scope):
                 continue
             try:
                 files = root.memory.everywhere if scope == GLOBAL else root.memory._session(scope)
@@ -162,6 +214,17 @@ class Inbox:
                 root.note(f"{directory_of(scope)}/{file}")
 
 
+def _names_of_turn(names: deque[str]) -> Iterator[str]:
+    """Take the drops of one turn from the names."""
+    ends_at = time.monotonic() + TURN_S
+    for _ in range(TURN_DROPS):
+        if not names:
+            return
+        yield names.popleft()
+        if time.monotonic() > ends_at:
+            return
+
+
 def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
     """Take in the drops that are complete, many in one transaction. The others wait."""
     # One session whose files are locked must not keep the others waiting.
@@ -169,7 +232,7 @@ def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
     try:
         session.scope.recover()
         on_their_way = journal.going(session.scope)
-    except SMPError as error:
+    except (OSError, SMPError) as error:
         yield from (Drop(name, "waiting", reason=str(error)) for name in names)
         return
     orders: list[_Order] = []
@@ -182,7 +245,7 @@ def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
             yield found
             continue
         orders.append(found)
-        if len(orders) == ROUND or sum(order.read.st_size for order in orders) > BATCH_BYTES:
+        if len(orders) == TURN_DROPS or sum(order.read.st_size for order in orders) > BATCH_BYTES:
             yield from _carry_out(session, orders)
             orders = []
     if orders:
@@ -274,8 +337,9 @@ def _change(session: Session, key: str, fields: dict[str, Any]) -> Callable[[Tra
 def _carry_out(session: Session, orders: list[_Order]) -> list[Drop]:
     """Carry all out in one transaction, or, where one is at fault, each in its own."""
     drops: list[Drop] = []
-    size, quota = 0, session.quota_bytes()
+    size = 0
     try:
+        quota = session.quota_bytes()
         with session.transaction(len(orders)) as transaction:
             for order in orders:
                 try:
@@ -306,13 +370,14 @@ def _reject(session: Session, name: str, why: str) -> Drop:
     """Move the drop aside, with a note beside it on the mistake and how to mend it."""
     why, tree = harmless(why), session.scope.tree  # the reason may quote the drop
     try:
-        tree.make_directory(session.scope.path(REJECTED))
+        # Inside: a session that was archived meanwhile must not come back, empty.
+        tree.make_directory(session.scope.path(REJECTED), inside=session.scope.directory)
         old, new = (session.scope.path(f"{place}/{name}") for place in (INBOX, REJECTED))
         target = tree.rename_beside(old, new)
     except (OSError, SMPError) as error:
         return Drop(name, "waiting", reason=f"{why} It cannot be put aside: {error}")
     try:
-        note = f"# {name} was not taken in\n\n{why}\n\n{_MEND}\n"
+        note = harmless(f"# {name} was not taken in\n\n{why}\n\n{_MEND}\n")
         tree.create(f"{target}{NOTE}", note.encode("utf-8", "replace"))
     except (OSError, SMPError) as error:
         why = f"{why} No note could be written beside it: {error}"

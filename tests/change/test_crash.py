@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import smp, wait_until
 
 from smp_client import Memory, SMPError
 from smp_client.change.holdings import EVERY, holdings
@@ -19,6 +21,7 @@ from smp_client.passes.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 SESSION = "s1"
+GRACE_S = 0.05  # see `short_grace`
 TOKEN = "memory number"
 _STEPS = ("rename", "rename_new", "exchange", "unlink", "create", "replace", "write_new")
 _DONE, _DIED, _FAILED = 0, 1, 2
@@ -205,3 +208,184 @@ def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str, stride: in
         seen.add(sum(one.place in ("active", "archived") for one in found))
         memory.close()
     assert (min(seen), len(seen)) == (0, 2)
+
+
+# Whoever is the first to come after the death: a writer. A listing would finish the change before.
+
+WRITTEN = "the first to come"
+
+
+def by_library(root: Path) -> bool:
+    try:
+        Memory(root).session(SESSION).record_decision(WRITTEN, made_by="ada")
+    except SMPError:
+        return False
+    return True
+
+
+def by_command(root: Path) -> bool:
+    done = smp("add", SESSION, "decision", WRITTEN, "--by", "ada", "--root", root)
+    return done.returncode == 0
+
+
+def by_artifact(root: Path) -> bool:
+    """Into a file that no session has yet."""
+    try:
+        Memory(root).session(SESSION).save_artifact("first", WRITTEN)
+    except SMPError:
+        return False
+    return True
+
+
+def by_transaction(root: Path) -> bool:
+    try:
+        with Memory(root).session(SESSION).transaction() as changes:
+            changes.record_decision(WRITTEN, made_by="ada")
+            changes.add_turn("user", "with the first to arrive")
+    except SMPError:
+        return False
+    return True
+
+
+Writer = Callable[[Path], bool]
+WRITERS: dict[str, Writer] = {
+    "library": by_library,
+    "command": by_command,
+    "artifact": by_artifact,
+    "transaction": by_transaction,
+}
+
+
+def settled(root: Path) -> Memory:
+    """Return the memory when nothing is under way, with the session in use again."""
+    memory = Memory(root)
+
+    def is_settled() -> bool:
+        problems = tidy(memory).problems
+        assert problems == []
+        places = (".smp/journal", ".smp/retired", ".smp/leaving")
+        return not any(memory.tree.list(place) for place in places)
+
+    wait_until(is_settled, "nothing is under way")
+    if memory.archived_sessions():
+        memory.restore_session(SESSION)
+    elif memory.deleted_sessions():
+        memory.undelete_session(SESSION)
+    return memory
+
+
+def count_in_use(root: Path) -> int:
+    files = [path for path in (root / "active" / SESSION).rglob("*") if path.is_file()]
+    return sum(path.read_text(errors="replace").count(WRITTEN) for path in files)
+
+
+@pytest.mark.parametrize(("verb", "writer", "stride"), [
+    *(pytest.param("archive", writer, 2) for writer in WRITERS),
+    pytest.param("delete a session", "library", 2),
+    pytest.param("unarchive", "library", 2),
+    *(
+        pytest.param(verb, writer, 1, marks=pytest.mark.slow)
+        for verb in VERBS
+        for writer in WRITERS
+    ),
+])  # fmt: skip
+def test_a_writer_that_comes_first_after_a_crash_loses_nothing(
+    tmp_path: Path, verb: str, writer: str, stride: int
+) -> None:
+    """What was acknowledged is in the session, once, when the session is back; all else is too."""
+    before, act = VERBS[verb]
+    base = prepared(tmp_path, before)
+    outcomes = set()
+    for steps, root in every_crash(base, act, stride):
+        is_acknowledged = WRITERS[writer](root)
+        memory = settled(root)
+        where = f"{verb} died before step {steps}, then came: {writer}"
+        assert count_in_use(root) == is_acknowledged, where
+        kept = holdings(memory, SESSION, EVERY)
+        texts = {str(one.value.get("decision") or one.value.get("content")) for one in kept}
+        assert texts >= WANTED, where
+        outcomes.add(is_acknowledged)
+        memory.close()
+    stays_away = verb == "delete an archived session" or verb.endswith("in the archive")
+    assert (True in outcomes) != stays_away
+
+
+# Old versions of a file.
+
+BY_HAND = "  - id: HAND-1\n    decision: by hand\n"
+EDITED = "decision: an edit that crossed"
+
+
+def with_late_bytes(tmp_path: Path) -> Path:
+    """Return a tree in which somebody has appended to an old version of a file."""
+    root = tmp_path / "base"
+    memory = Memory(root)
+    session = memory.create_session(id=SESSION)
+    session.record_decision(f"{TOKEN} 1", made_by="ada")
+    with (root / "active" / SESSION / "decisions.yaml").open("a") as opened:
+        session.update("DEC-001", rationale="again")
+        opened.write(BY_HAND)
+    memory.close()
+    return root
+
+
+def fold(memory: Memory) -> None:
+    """Come when the old version may go."""
+    (slot,) = (memory.root / ".smp/retired").iterdir()
+    wait_until(lambda: time.time() - slot.stat().st_ctime > GRACE_S, "the old version may go")
+    memory.session(SESSION).record_decision("the one who folds", made_by="ada")
+
+
+def test_bytes_in_an_old_version_come_in_once_also_after_a_crash(tmp_path: Path) -> None:
+    for steps, root in every_crash(with_late_bytes(tmp_path), fold):
+        memory = Memory(root)
+        memory.session(SESSION).record_decision("the next", made_by="ada")
+        settled(root).close()
+        text = (root / "active" / SESSION / "decisions.yaml").read_text()
+        assert text.count(BY_HAND) == 1, f"it died before step {steps}"
+        assert text.count("decision: the next") == 1
+        memory.close()
+
+
+def test_the_same_bytes_in_an_old_version_and_in_the_file_come_in(tmp_path: Path) -> None:
+    """Somebody who gives no ids may have said the same before."""
+    root = with_late_bytes(tmp_path)
+    path = root / "active" / SESSION / "decisions.yaml"
+    with path.open("a") as opened:
+        opened.write(BY_HAND)
+    settled(root).close()
+    assert path.read_text().count(BY_HAND) == 2
+
+
+def update_while_somebody_edits(memory: Memory) -> None:
+    """Change a record while an editor replaces the file, just before the exchange."""
+    path = memory.root / "active" / SESSION / "decisions.yaml"
+    exchange = Tree.exchange
+
+    def crossed(tree: Tree, one: str, other: str) -> None:
+        if EDITED not in path.read_text():
+            temporary = path.with_name("of-an-editor")
+            temporary.write_text(path.read_text().replace(f"decision: {TOKEN} 1", EDITED))
+            temporary.rename(path)
+        exchange(tree, one, other)
+
+    Tree.exchange = crossed  # type: ignore[method-assign]  # in a process of its own
+    memory.session(SESSION).update("DEC-001", rationale="again")
+
+
+def test_an_edit_that_crosses_a_change_is_kept_also_after_a_crash(tmp_path: Path) -> None:
+    """In the file or, if nobody can tell what belongs where, in quarantine."""
+    base = tmp_path / "base"
+    session = Memory(base).create_session(id=SESSION)
+    session.record_decision(f"{TOKEN} 1", made_by="ada")
+    has_crossed = False
+    for steps, root in every_crash(base, update_while_somebody_edits):
+        active = root / "active" / SESSION / "decisions.yaml"
+        slots = [active, *(root / ".smp/retired").iterdir()]
+        was_edited = any(EDITED in path.read_text() for path in slots)
+        settled(root).close()
+        kept = [active, *(root / "quarantine").rglob("*.bytes")]
+        is_kept = any(EDITED in path.read_text() for path in kept)
+        assert is_kept or not was_edited, f"it died before step {steps}"
+        has_crossed |= was_edited
+    assert has_crossed

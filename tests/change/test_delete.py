@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -117,6 +118,44 @@ def test_the_record_for_people_has_the_shape_of_the_specification(
     assert (item["type"], item["id"], item["reason_specific"]) == ("decision", "DEC-002", "private")
     assert said["backup_location"] == f"deleted/s1/{outcome.batch}.tar.gz"
     assert bundle.read(memory.tree, said["backup_location"]).manifest.kind == "deleted"
+
+
+def test_a_memory_can_be_deleted_for_a_reason_of_its_own(memory: Memory, filled: Session) -> None:
+    """As `reason_specific` of 000 §8.3. Restored and deleted again, it has the new reason."""
+    why = "Contained personal information"
+    filled.delete(["turn-2", "DEC-002"], reason="private", reasons={"turn-2": why})
+    record = memory.root / "deleted/s1/deletion-record.yaml"
+    said: dict[str, Any] = load_mapping(record.read_bytes(), "deletion", "record")
+    assert said["reason"] == "private"
+    known = {item["id"]: item["reason_specific"] for item in said["deleted_items"]}
+    assert known == {"turn-2": why, "DEC-002": "private"}
+    assert {one.id: one.facts["why"] for one in filled.deleted()} == known
+    filled.restore("turn-2", "It was harmless")
+    filled.delete("turn-2", reason="after all")
+    assert {one.id: one.facts["why"] for one in filled.deleted()}["turn-2"] == "after all"
+    for reasons in ({"turn-1": why}, {"DEC-001": " "}):
+        with pytest.raises(Invalid):
+            filled.delete(["DEC-001"], reason="r", reasons=reasons)
+    assert filled.get("DEC-001")
+
+
+def test_restoring_keeps_its_reason(memory: Memory, filled: Session) -> None:
+    """As `restoreMemory(id, reason)` of 000 §8.2 and `undeleteSession` of §5.2."""
+    batch = filled.delete(["DEC-001", "DEC-002"], reason="r").batch
+    filled.restore("DEC-001", "needed after all")
+    filled.restore_batch(batch, "the others, too")
+    memory.delete_session("s1", reason="over")
+    memory.undelete_session("s1", "not over")
+    lines = (memory.root / "audit.log").read_text().splitlines()
+    noted = [json.loads(line) for line in lines]
+    assert [(one["action"], one["reason"]) for one in noted] == [
+        ("delete", "r"), ("restore", "needed after all"), ("restore", "the others, too"),
+        ("delete", "over"), ("restore", "not over")]  # fmt: skip
+    for reason in ("", " ", None):
+        with pytest.raises(Invalid, match="say why"):
+            filled.restore("DEC-001", reason)  # type: ignore[arg-type]
+        with pytest.raises(Invalid, match="say why"):
+            memory.undelete_session("s1", reason)  # type: ignore[arg-type]
 
 
 def test_an_archived_memory_is_deleted_and_restored_where_it_is(

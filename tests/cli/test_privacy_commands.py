@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from commands import answered, content, run, run_json
-from daemons import smp
 from once import copied
 
 from smp_client import Memory
@@ -105,7 +104,7 @@ def test_a_person_is_asked_before_memories_are_deleted(root: Path) -> None:
     code, _, printed = answered("y\n", root, line)
     assert (code, len(json.loads(printed)["actions"])) == (0, 3)
     assert answered("", root, "delete first-1 DEC-001 --reason r --yes")[:2] == (0, "")
-    assert smp("delete", "first-1", "--reason", "r", "--root", root).returncode == 0
+    assert answered("y\n", root, "delete first-1 --reason r")[0] == 0
 
 
 def test_a_person_is_asked_before_memories_are_destroyed(root: Path) -> None:
@@ -141,11 +140,49 @@ def test_a_batch_and_a_session_are_destroyed_at_once(root: Path) -> None:
     batch = run_json(root, "restore --list")[0]["batch"]
     done = run_json(root, f"purge --batch {batch} --now")
     assert [action["session"] for action in done["actions"]] == ["first-1", "global", "packed-1"]
-    run(root, "delete packed-1 --reason r")
+    run(root, "delete packed-1 --whole --reason r")
     for name in ("packed-1", "first-1"):
-        (action,) = run_json(root, f"purge {name} --now")["actions"]
+        (action,) = run_json(root, f"purge {name} --now --whole")["actions"]
         assert action["type"] == "purge_session"
     assert run_json(root, "sessions --all") == []
+
+
+@pytest.mark.parametrize("line", ["delete first-1 $ID --reason r", "purge first-1 $ID --now"])
+@pytest.mark.parametrize("yes", ["", "--yes"])
+def test_a_script_with_an_empty_id_does_not_mean_the_whole_session(
+    root: Path, line: str, yes: str
+) -> None:
+    before = content(root)
+    said = run(root, f"{line.replace('$ID', '')} {yes}", code=2)
+    assert "the whole session: say --whole, or name memories by their ids" in said
+    assert run(root, f"{line.replace('$ID', chr(39) * 2)} {yes}", code=2)
+    assert content(root) == before
+    assert run(root, f"{line.replace('$ID', 'DEC-001')} --whole", code=2)
+    assert run(root, f"{line.replace('$ID', '')} --whole {yes}")
+    assert [one["id"] for one in run_json(root, "sessions")] == []
+
+
+def test_reasons_and_criteria_are_in_the_audit_log(root: Path) -> None:
+    """A text that was sought is what somebody wants to be gone, so only its length is there."""
+    said = "delete first-1 --tag security --since 2020-01-01 --reason private"
+    run(root, f"{said} --reason-for 'DEC-002=names a person'")
+    listed = {one["id"]: one["reason"] for one in run_json(root, "restore --list")}
+    assert listed == {"DEC-001": "private", "DEC-002": "names a person"}
+    run(root, "restore first-1 DEC-001 --reason 'needed after all'")
+    run(root, f"delete first-1 --text '{SECRET}' --type turn --reason r")
+    run(root, "delete packed-1 --whole --reason done")
+    run(root, "restore packed-1 --reason 'not done'")
+    run(root, "purge --older-than 'last 1 seconds'")
+    lines = [json.loads(line) for line in (root / "audit.log").read_text().splitlines()]
+    assert [(line["action"], line["reason"]) for line in lines[:5]] == [
+        ("delete", "private"), ("restore", "needed after all"), ("delete", "r"),
+        ("delete", "done"), ("restore", "not done")]  # fmt: skip
+    assert lines[0]["criteria"] == {"since": "2020-01-01", "tags": ["security"]}
+    assert lines[2]["criteria"] == {"types": ["turn"], "text": "8 characters"}
+    assert SECRET not in (root / "audit.log").read_text()
+    wrong = run(root, "delete first-1 DEC-001 --reason r --reason-for DEC-9=x", code=2)
+    assert "reasons name DEC-9, which is not deleted here" in wrong
+    assert "must be ID=WHY" in run(root, "delete first-1 DEC-001 --reason r --reason-for x", code=2)
 
 
 def test_the_audit_log_names_the_account_unless_somebody_else_is_named(root: Path) -> None:

@@ -48,7 +48,7 @@ compact --all                         |
 archive new --reason done             | new-1    archive
 unarchive packed                      | packed-1 unarchive
 archive --due                         | old      archive
-delete old --reason r                 | old      delete_session
+delete old --whole --reason r         | old      delete_session
 delete new-1/DEC-001 DEC-002 --reason r | new-1  delete_memories
 restore gone                          | gone-1   undelete_session
 restore new-1 DEC-003                 | new-1    restore_memories

@@ -135,7 +135,9 @@ def test_findings_are_resolved_all_or_none(root: Path) -> None:
     before = content(root)
     said = run(root, "resolve s1 FIND-001 FIND-009 --by dev --action Done", code=1)
     assert "There is no memory 'FIND-009' in s1." in said
-    assert content(root) == before
+    after = content(root)
+    assert after.pop("active/s1/history.yaml") == b"version: 1\nhistory:\n"
+    assert after == before
     done = smp("resolve", "s1", "FIND-001", "FIND-002", "--by", "dev", "--root", root,
                "--action", "It is password: hunter22secret")  # fmt: skip
     assert done.stdout == "FIND-001\nFIND-002\n"

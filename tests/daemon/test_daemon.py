@@ -175,6 +175,29 @@ def test_status_tells_up_down_and_killed(memory: Memory, tmp_path: Path) -> None
         assert smp("status", "--root", memory.root).returncode == 2
 
 
+def test_status_is_not_ok_before_the_first_scan(memory: Memory, tmp_path: Path) -> None:
+    """The scan waits for somebody who writes the index; until then nobody knows the new file."""
+    memory.create_session(id="old")
+    assert smp("sync", "--root", memory.root).returncode == 0
+    memory.create_session(id="new").record_decision("After", made_by="a")
+    with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+        index.begin()
+        daemon = Daemon([memory.root], tmp_path / "log")
+        try:
+            own = daemon.process.pid
+            found = wait_until(
+                lambda: (found := status(memory.root))["pid"] == own and found, "its heart beats"
+            )
+            assert found["health"] == "degraded"
+            # On a slow machine the scan has given up by now, and is tried again.
+            assert found["problems"][0].startswith(("The daemon is starting", "Indexing failed"))
+            index.execute("ROLLBACK")
+            wait_for_health(memory, "ok")
+            assert status(memory.root)["watching"] != "stopped"
+        finally:
+            daemon.kill()
+
+
 def test_sync_and_reindex_work_without_a_daemon(memory: Memory) -> None:
     memory.create_session(id="s").record_decision("D", made_by="a")
     assert smp("sync", "--root", memory.root).stdout == "sync done, here: no daemon is running\n"

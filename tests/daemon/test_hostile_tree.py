@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from daemons import no_hang, running, smp, status, wait_until
+from daemons import Daemon, no_hang, running, smp, status, wait_until
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -159,6 +159,82 @@ for number, use in enumerate(USES[sys.argv[2]]):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     (folder / file).chmod(0o600)
     assert (folder / file).read_bytes() == content
+
+
+def test_an_odd_file_costs_a_daemon_only_its_session(memory: Memory, tmp_path: Path) -> None:
+    """A hard link at the metadata, as a backup tool makes it."""
+    bad = memory.create_session(id="bad")
+    good = memory.create_session(id="good")
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        os.link(memory.root / "active/bad/metadata.yaml", tmp_path / "backup")
+        bad.record_decision("In the odd session", made_by="a")
+        named = "Keeping indexes and metadata of bad up to date failed"
+        wait_until(lambda: named in " ".join(status(memory.root)["problems"]), "status names it")
+        for session in (bad, good):
+            drop = memory.root / f"active/{session.id}/inbox/a.yaml"
+            drop.write_text(f"type: decision\ntext: dropped into {session.id}\nby: x\n")
+        done = smp("sync", "--root", memory.root)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert {record.session for record in memory.search("dropped")} == {"bad", "good"}
+        indexes = memory.root / "active/good/indexes/topics.yaml"
+        wait_until(indexes.exists, "the other session gets its indexes")
+        assert not daemon.said("indexing failed")
+        assert not daemon.said("work failed")
+        (tmp_path / "backup").unlink()
+        bad.record_decision("In a sound session", made_by="a")
+    with running(memory.root, log=tmp_path / "log2"):
+        wait_until(lambda: status(memory.root)["health"] == "ok", "all is well again")
+
+
+def peak_kb(daemon: Daemon) -> int:
+    """Return the most memory that a daemon has had."""
+    used = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", used)
+    return int(peak)
+
+
+def test_a_file_of_more_than_four_quotas_is_named_and_not_parsed(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """One long line, as a program writes that appends without a look. The neighbours answer."""
+    session = memory.create_session(id="s1")
+    session.record_decision("Use OAuth", made_by="a")
+    session.record_finding("OAuth is slow", discovered_by="a")
+    path = memory.root / "active/s1/decisions.yaml"
+    sound = path.read_bytes()
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        before_kb = peak_kb(daemon)
+        with path.open("a") as file:
+            file.write(f"  - id: DEC-long\n    decision: {'long ' * 8_500_000}\n")
+        with (memory.root / "active/s1/findings.yaml").open("a") as file:
+            file.write("  - no mapping\n")
+        named = "(s1/decisions.yaml, s1/findings.yaml). smp check says why."
+        wait_until(lambda: named in " ".join(status(memory.root)["problems"]), "status names it")
+        assert peak_kb(daemon) - before_kb < 150_000
+        said = smp("check", "--root", memory.root).stdout
+        why = "bytes, which is more than 4 times the quota of its session, and is not read"
+        assert f"active/s1/decisions.yaml has {path.stat().st_size:,} {why}" in said
+        assert "s1/findings.yaml:" in said
+        assert {record.id for record in memory.search("oauth")} == {"DEC-001", "FIND-001"}
+        path.write_bytes(sound)
+
+        def is_mended() -> bool:
+            return "decisions.yaml" not in " ".join(status(memory.root)["problems"])
+
+        wait_until(is_mended, "nothing is said of the file any more")
+
+
+def test_a_file_of_more_than_four_quotas_is_parsed_when_its_session_has_a_larger_one(
+    memory: Memory,
+) -> None:
+    session = memory.create_session(id="s1", quota_bytes=20_000_000)
+    session.record_decision("Use OAuth", made_by="a")
+    path = memory.root / "active/s1/decisions.yaml"
+    with path.open("a") as file:
+        file.write(f"  - id: DEC-long\n    decision: {'l' * 43_000_000}\n")
+    assert [record.id for record in session.records("decision")] == ["DEC-001", "DEC-long"]
+    assert len(memory.search("oauth")) == 1
+    assert session.get("DEC-long").id == "DEC-long"
 
 
 # Directories inside directories, far deeper than anybody goes.

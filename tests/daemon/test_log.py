@@ -21,6 +21,7 @@ from smp_daemon.log import Log
 
 SMP = [sys.executable, "-m", "smp_daemon"]
 LEAST_BYTES = 4096
+SECRET = "ghp_" + "40Ab3dE5gH7jK9mN1pQ3sT5vW7yZ9bD1fG3h"
 
 
 def log_to(path: Path, **settings: Any) -> Log:
@@ -43,6 +44,20 @@ def test_a_line_is_json_with_its_fields_in_order(tmp_path: Path) -> None:
     assert first == {"level": "info", "component": "indexer", "event": "indexed",
                      "session_id": None, "files": 3, "path": str(tmp_path)}  # fmt: skip
     assert (second["component"], second["session_id"], second["reason"]) == ("inbox", "s1", "a\nb")
+
+
+def test_a_secret_stands_in_no_line_wherever_it_comes_from(tmp_path: Path) -> None:
+    """Nor in a traceback, a list, a mapping, a path, or on a terminal."""
+    log = log_to(tmp_path / "smp.log")
+    values = {"drop": f"{SECRET}.yaml", "files": [{SECRET: Path(SECRET)}], "names": {SECRET}}
+    try:
+        raise OSError(2, "No such file", SECRET)
+    except OSError:
+        log.logger.exception(f"{SECRET} failed", component="x", session_id=SECRET, **values)
+    assert SECRET not in (tmp_path / "smp.log").read_text()
+    (line,) = lines(tmp_path / "smp.log")
+    assert line["drop"].endswith(".yaml")
+    assert "No such file" in line["exception"]
 
 
 def test_only_lines_of_the_wanted_level_are_written(tmp_path: Path) -> None:

@@ -69,9 +69,10 @@ def test_how_long_it_will_last_follows_from_its_growth(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "sessions", clock=lambda: now)
     session = memory.create_session(id="s1", quota_bytes=200_000)
     assert session.size().days_until_full is None
-    session.save_artifact("filler", "x" * (20_000 - walked(memory) - 200))
-    more = 20_000 - walked(memory) + len(session.artifact("filler").text)
-    session.save_artifact("filler", "x" * more)
+    session.save_artifact("filler", "")
+    session.save_artifact("rest", "x" * (20_000 - walked(memory) - 200))
+    path = memory.root / "active/s1/artifacts/filler.md"
+    path.write_text(path.read_text() + "x" * (20_000 - walked(memory)))
     assert session.size().total_bytes == 20_000
     now += timedelta(days=10)
     assert session.size().days_until_full == 90.0
@@ -119,7 +120,7 @@ def test_a_write_that_does_not_fit_changes_nothing(
 
 
 def test_a_session_can_be_filled_to_the_last_byte(filled: Session, memory: Memory) -> None:
-    """A write that fits exactly is made, then not one byte more; a smaller artifact always is."""
+    """A write that fits exactly is made, then not one byte more; a deletion makes room."""
     filled.record_finding("y" * 1000, discovered_by="a", timestamp="2026-01-01T00:00:00Z")
     content = (memory.root / "active/s1/findings.yaml").read_bytes()
     needed = len(content) - content.rindex(b"  - id: ")
@@ -136,7 +137,7 @@ def test_a_session_can_be_filled_to_the_last_byte(filled: Session, memory: Memor
         session.add_turn("a", "")
     with pytest.raises(QuotaExceeded):
         session.pin("FIND-001")
-    session.save_artifact("report-1", "shorter")
+    session.delete("FIND-001", reason="to make room")
     session.add_turn("a", "fits again")
 
 

@@ -54,10 +54,13 @@ _one = st.lists(_json, min_size=1, max_size=1).map(dumped)
 _log = st.one_of(
     st.binary(max_size=300), st.lists(_log_lines, max_size=12).map(lambda log: "\n".join(log).encode())
 )
+_own_file = st.one_of(_one, st.builds(
+    lambda key, value: key + b": " + value, st.sampled_from([b"session", b"decisions"]), _one))  # fmt: skip
 _files = {"s1.jsonl": _lines, "memory.jsonl": _lines, "conversation.jsonl": _lines,
           "decisions.jsonl": _lines, "manifest.json": _one, "metadata.json": _one,
           "tombstones.jsonl": _lines, "../../shared/user-preferences.json": _one,
-          "talk.md": _log, ".memlog.md": _log}  # fmt: skip
+          "talk.md": _log, ".memlog.md": _log, "conversation.md": _log, "metadata.yaml": _own_file,
+          "decisions.yaml": _own_file, "artifacts.tar.gz": st.binary(max_size=40)}  # fmt: skip
 
 
 def imported(source: Path | io.BytesIO, root: Path) -> None:

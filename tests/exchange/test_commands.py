@@ -62,7 +62,7 @@ def test_there_and_back(root: Path, tmp_path: Path) -> None:
         ran("export", "s1", *chosen, "--root", root)
         taken = in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "fourth")
         assert taken["counts"] == counts
-    assert "--since" in ran("export", "s1", "--since", "sometime", "--root", root, code=2)
+    assert "since: " in ran("export", "s1", "--since", "sometime", "--root", root, code=2)
 
 
 def test_a_migration(root: Path, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_migration(root: Path, tmp_path: Path) -> None:
     assert any(note.startswith("torn.jsonl was not read: ") for note in done["notes"])
     assert [problem.partition(": ")[0] for problem in done["problems"]] == ["bad.jsonl, line 2"]
     counts = done["counts"]
-    assert (counts["added"], counts["missing"], counts["differ"]) == (3, 0, 0)
+    assert (counts["added"], counts["missing"], counts["differ"]) == (4, 0, 0)
     types = {action["type"] for action in done["actions"]}
     assert {"import", "refresh_priorities", "compare"} <= types
     (backup,) = (root.parent / "backup-pre-smp").glob("notes-*.tar.gz")
@@ -85,7 +85,7 @@ def test_a_migration(root: Path, tmp_path: Path) -> None:
         assert held is not None
         assert held.read().decode() == LOG
     assert {found["layout"] for found in done["found"]} == {"jsonl", "markdown-log"}
-    assert in_json("import", notes, "--migrate", "--root", root, code=1)["counts"]["known"] == 3
+    assert in_json("import", notes, "--migrate", "--root", root, code=1)["counts"]["known"] == 4
     assert (notes / "kickoff.md").read_text() == LOG
 
 

@@ -12,7 +12,10 @@ from daemons import Daemon, running, smp, status, wait_until
 from smp_client import Session
 from smp_client.disk import journal
 from smp_client.disk.quarantine import waiting
+from smp_client.model.deadline import interruptible
 from smp_daemon.ingest import inbox
+
+SECRET = "ghp_" + "40Ab3dE5gH7jK9mN1pQ3sT5vW7yZ9bD1fG3h"
 
 
 @pytest.fixture
@@ -171,6 +174,21 @@ def test_drops_that_are_recorded_and_not_removed_yet_are_not_taken_twice(
     assert sorted(record.text for record in session.records("decision")) == ["a.yaml", "b.yaml"]
 
 
+def test_a_secret_in_the_name_of_a_drop_stands_in_no_log_note_or_status(
+    session: Session, daemon: Daemon
+) -> None:
+    drop(session, f"{SECRET}.yaml", "type: decision\ntext: x\nby: y\n")
+    drop(session, f"{SECRET}.txt", "x")
+    note = why_of(session, f"{SECRET}.txt")
+    wait_until_taken(session)
+    wait_until(lambda: daemon.said("drop rejected"), "the log says so")
+    wait_until(lambda: daemon.said("drop taken"), "the log says that the other is taken in")
+    assert SECRET not in note
+    assert "must be a file that ends with" in note
+    assert SECRET not in daemon.log.read_text()
+    assert SECRET not in json.dumps(status(session.memory.root))
+
+
 def test_status_and_check_name_what_was_rejected(session: Session, daemon: Daemon) -> None:
     root = session.memory.root
     assert status(root)["problems"] == []
@@ -202,3 +220,58 @@ def test_a_drop_that_has_to_wait_is_in_status_while_a_daemon_runs(
     wait_until_taken(session)
     wait_until(lambda: status(root)["health"] == "ok", "all is well again")
     assert status(root)["roots"][0]["waiting_drops"] == 0
+
+
+def test_sync_ends_with_the_drops_that_have_to_wait(session: Session, daemon: Daemon) -> None:
+    """It says where and why, long before its time is over, and the others are taken in."""
+    root = session.memory.root
+    path = root / "active/s1/decisions.yaml"
+    path.unlink()
+    path.symlink_to("/dev/null")
+    other = session.memory.create_session(id="s2")
+    drop(session, "a.yaml", "type: decision\ndecision: One\nby: a\n")
+    drop(other, "a.yaml", "type: decision\ndecision: Two\nby: a\n")
+    done = smp("sync", "--root", root)
+    assert done.returncode == 1
+    assert "Drops are not taken in: 1 in the inbox of s1 (" in done.stderr
+    assert "decisions.yaml" in done.stderr
+    assert [record.text for record in other.records("decision")] == ["Two"]
+    path.unlink()
+    assert smp("sync", "--root", root).returncode == 0
+    assert [record.text for record in session.records("decision")] == ["One"]
+
+
+def test_sync_does_not_wait_for_a_drop_that_somebody_still_writes(
+    session: Session, daemon: Daemon
+) -> None:
+    with (inbox_of(session) / "a.yaml").open("w") as file:
+        file.write("type: decision\ndecision: One\n")
+        file.flush()
+        assert smp("sync", "--root", session.memory.root).returncode == 0
+        file.write("by: a\n")
+    wait_until_taken(session)
+    assert [record.text for record in session.records("decision")] == ["One"]
+
+
+def test_a_drop_that_is_too_large_is_rejected_unread(session: Session) -> None:
+    drop(session, "a.yaml", "type: decision\nby: x\ntext: t\na: [" + "a," * 2_000_000 + "]\n")
+    steps: list[bool] = []
+    with interruptible(lambda: steps.append(True)):
+        assert [found.outcome for found in taken(session)] == ["rejected"]
+    assert len(steps) < 100
+    assert "a drop may have 3,145,728 bytes, not 4,000,0" in why_of(session, "a.yaml")
+
+
+def test_slow_drops_of_one_session_do_not_keep_another_waiting(
+    session: Session, daemon: Daemon
+) -> None:
+    """Each of them takes longer than a turn."""
+    count = 8
+    slow = "type: decision\nby: x\ntext: t\na: [" + "a," * 800_000 + "]\nid: [}\n"
+    for number in range(count):
+        drop(session, f"{number}.yaml", slow)
+    wait_until(lambda: daemon.said("drop rejected"), "the first has had its turn")
+    other = session.memory.create_session(id="s2")
+    drop(other, "a.yaml", "type: decision\ndecision: Two\nby: a\n")
+    wait_until(lambda: daemon.said("drop taken"), "the other session has its turn")
+    assert len(daemon.said("drop rejected")) < count

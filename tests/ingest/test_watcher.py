@@ -218,8 +218,8 @@ def test_own_work_causes_no_notices(
     """Writing reports the written file."""
     decision = session.record_decision("Use OAuth", made_by="architect")
     assert changed(receiver.sync()) == {"active/s1/decisions.yaml"}
-    session.pin(decision.id)  # a rewrite, by exchange
-    assert changed(receiver.sync()) == {"active/s1/decisions.yaml"}
+    session.pin(decision.id)  # a rewrite, by exchange, and the version before
+    assert changed(receiver.sync()) == {"active/s1/decisions.yaml", "active/s1/history.yaml"}
     with session.transaction() as tx:
         tx.record_finding("No MFA", discovered_by="veritas")
     assert changed(receiver.sync()) == {"active/s1/findings.yaml"}

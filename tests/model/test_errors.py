@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import re
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 import smp_client
-from smp_client import Invalid, QuotaExceeded, SMPError
+from smp_client import (
+    Invalid,
+    LockTimeout,
+    QuotaExceeded,
+    SMPError,
+    StorageFailed,
+    TransactionPending,
+    UnsafePath,
+)
 from smp_client.model import errors
 
 CLASSES = [
@@ -43,3 +54,42 @@ def test_every_error_says_what_to_do_next(cls: type[SMPError]) -> None:
         error = cls("Something happened.")
     assert re.fullmatch(r"[A-Z].*\.", cls.advice)
     assert str(error).endswith(f" {cls.advice}")
+
+
+def caused(error: SMPError, by: Exception) -> SMPError:
+    error.__cause__ = by
+    return error
+
+
+def sqlite_error(statement: str) -> sqlite3.Error:
+    with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(sqlite3.Error) as caught:
+        connection.executescript(f"CREATE TABLE t (a UNIQUE); {statement}")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "full"), True),
+        (OSError(errno.EROFS, "read-only"), True),
+        (OSError(errno.EMFILE, "no descriptor"), True),
+        (caused(StorageFailed("no"), OSError(errno.EIO, "broken")), True),
+        (caused(TransactionPending("no"), caused(StorageFailed(""), OSError(errno.EDQUOT, ""))), True),
+        (sqlite_error("PRAGMA max_page_count = 1; INSERT INTO t VALUES (zeroblob(99999));"), True),
+        (sqlite_error("PRAGMA query_only = ON; INSERT INTO t VALUES (1);"), True),
+        (MemoryError(), True),
+        (OSError(errno.ELOOP, "a link"), False),
+        (PermissionError(errno.EACCES, "not yours"), False),
+        (IsADirectoryError(errno.EISDIR, "a directory"), False),
+        (caused(StorageFailed("no"), PermissionError(errno.EACCES, "not yours")), False),
+        (sqlite_error("INSERT INTO t VALUES (1), (1);"), False),
+        (UnsafePath("a hard link"), False),
+        (LockTimeout("in use"), False),
+        (ValueError("unexpected"), False),
+    ],
+    ids=repr,
+)
+def test_a_fault_of_the_machine_is_told_from_that_of_a_piece(
+    error: Exception, expected: bool
+) -> None:
+    assert errors.is_of_machine(error) is expected

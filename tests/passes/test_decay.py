@@ -13,6 +13,7 @@ from clocks import Clock
 from smp_client import Memory, Session
 from smp_client.disk import access
 from smp_client.disk.access import Access
+from smp_client.model.deadline import interruptible
 from smp_client.model.priority import Policy
 from smp_client.model.record import DECISION
 from smp_client.passes import decay as pass_
@@ -319,3 +320,20 @@ def test_an_edit_before_the_file_is_read_is_planned_again(
     monkeypatch.setattr(session.scope, "read", reading)
     assert session.decay().problems == []
     assert counts(session, "DEC-001", "DEC-003") == [1, 0]
+
+
+def test_records_that_share_one_id_are_looked_at_once_each(memory: Memory) -> None:
+    """The work of SQLite grows with their number, not with its square."""
+    session = memory.create_session(id="s1")
+    path = memory.root / "active/s1/decisions.yaml"
+
+    def work_for(count: int) -> int:
+        records = [f"  - id: D\n    decision: same id {number}\n" for number in range(count)]
+        path.write_text("version: 1\ndecisions:\n" + "".join(records))
+        memory.search("same")  # so that they are in the index
+        beats: list[bool] = []
+        with interruptible(lambda: None, lambda: beats.append(True)):
+            session.decay()
+        return len(beats)
+
+    assert work_for(4_000) < 8 * work_for(1_000)

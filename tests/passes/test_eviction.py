@@ -13,6 +13,7 @@ from crossing import at_the_exchange
 from earlier import earlier_states
 
 from smp_client import Memory, MemoryNotFound, QuotaExceeded, Session
+from smp_client.model.record import REVISION
 from smp_client.passes import compaction
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -54,7 +55,7 @@ def folder(session: Session) -> Path:
 
 def contents(session: Session) -> dict[str, bytes]:
     """Return the record files without the lines that note the last numbers."""
-    paths = [folder(session) / kind.file for kind in session.kinds]
+    paths = [folder(session) / kind.file for kind in (*session.kinds, REVISION)]
     return {path.name: HEADS.sub(b"", path.read_bytes()) for path in paths}
 
 
@@ -87,10 +88,10 @@ def test_compaction_accounts_for_every_byte(full: Session) -> None:
     assert result.counts["after_bytes"] == full.size().total_bytes
     shrunk = sum(map(len, before.values())) - sum(map(len, contents(full).values()))
     assert result.bytes_freed == shrunk > 20_000
-    types = ["remove_decayed", "summarize_conversation", "archive_findings"]
+    types = ["evict_history", "remove_decayed", "summarize_conversation", "archive_findings"]
     assert [action.type for action in result.actions] == types
     turns = {f"turn-{number}" for number in range(1, 41) if number != 20}
-    assert evicted(full) == {*turns, "PREF-001", "FIND-001", "FIND-003", "FIND-005", "FIND-007"}
+    assert evicted(full) == {*turns, "REV-001", "PREF-001", "FIND-001", "FIND-003", "FIND-005", "FIND-007"}
     facts = next(one.facts for one in full.evicted() if one.id == "FIND-003")
     assert (facts["operation"], facts["reason"]) == ("archive_findings", "it is resolved")
     assert full.problems() == []
@@ -203,7 +204,7 @@ def test_some_can_be_brought_back(full: Session) -> None:
     assert [turn.id for turn in full.turns()] == [*run, "turn-20", "turn-21", "turn-41"]
     assert "FIND-001" in evicted(full)
     full.restore("turn-3")
-    for memory_id in ("turn-3", "FIND-007", "FIND-001", "FIND-005", "turn-30", "PREF-001"):
+    for memory_id in ("turn-3", "FIND-007", "FIND-001", "FIND-005", "turn-30", "PREF-001", "REV-001"):
         assert full.bring_back([memory_id]).success
     assert contents(full) == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -139,7 +140,7 @@ def test_without_its_marker_the_root_is_not_believed(
 def test_a_deleted_memory_goes_when_two_runs_have_seen_it_overdue(
     session: Session, memory: Memory, clock: Wall
 ) -> None:
-    """The purge is noted once, without a word of the memory or of why it was deleted."""
+    """The purge is noted once, without a word of the memory. The audit log keeps the reason."""
     session.delete(["FIND-001", "turn-1"], reason="a private matter", deleted_by="user-1")
     for days in (29.9, 0.2, 5.9):
         clock.live(days)
@@ -151,7 +152,8 @@ def test_a_deleted_memory_goes_when_two_runs_have_seen_it_overdue(
     assert (about(outcome), outcome.problems) == ([("FIND-001", "turn-1")], [])
     assert memory.privacy.purge().actions == []
     assert not (memory.root / "deleted/s1").exists()
-    assert left(memory) == left(memory, b"private matter") == []
+    assert left(memory) == []
+    assert left(memory, b"private matter") == ["audit.log"]
     assert [record.id for record in session.records("decision")] == ["DEC-001"]
     with pytest.raises(MemoryNotFound):
         session.restore("FIND-001")
@@ -160,6 +162,26 @@ def test_a_deleted_memory_goes_when_two_runs_have_seen_it_overdue(
     finding = {"id": "FIND-001", "type": "finding", "file": "findings.yaml"}
     turn = {"id": "turn-1", "type": "conversation_turn", "file": "conversation.md"}
     assert purged(memory) == [{**noted, **finding}, {**noted, **turn}]
+
+
+def test_what_was_deleted_before_a_time_is_purged_on_request(
+    session: Session, memory: Memory, clock: Wall
+) -> None:
+    """As `purgeDeleted(olderThan)` of 000 §8.2: whatever the deadline, and nothing else goes."""
+    session.delete("FIND-001", reason="early")
+    clock.live(3)
+    session.delete("turn-1", reason="late")
+    memory.delete_session(memory.create_session(id="s2").id, reason="late")
+    limit = clock.now - timedelta(days=1)
+    assert about(memory.privacy.purge(older_than=limit, dry_run=True)) == [("FIND-001",)]
+    assert about(memory.privacy.purge(older_than="2 days ago")) == [("FIND-001",)]
+    assert [one.id for one in session.deleted()] == ["turn-1"]
+    assert [one.session for one in memory.deleted_sessions()] == ["s2"]
+    noted = json.loads((memory.root / "audit.log").read_text().splitlines()[-1])
+    assert noted["reason"].endswith(": deleted before 2026-06-02T12:00:00Z")
+    for wrong in ({"older_than": clock.now + timedelta(days=1)}, {"older_than": limit, "force": True}):
+        with pytest.raises(Invalid, match="a time in the past"):
+            memory.privacy.purge(**wrong)  # type: ignore[arg-type]
 
 
 def test_no_byte_is_left_in_anything_that_smp_made(

@@ -196,8 +196,9 @@ def test_only_some_memories(filled: Session, memory: Memory) -> None:
 
 def test_what_is_kept_by_choice_and_without_placeholders(filled: Session) -> None:
     """A name inside of what is kept is replaced all the same. A tag stays a tag."""
-    batch = filled.memory.privacy.anonymize(filled.id, config=Anonymization(file_paths=False, project_names=False)).batch
-    assert filled.get("turn-1").text == "I am User-1 (Email-1); see /Users/anna/apollo/README.md."
+    config = Anonymization(file_paths=False, project_names=False)
+    batch = filled.memory.privacy.anonymize(filled.id, config=config).batch
+    assert filled.get("turn-1").text == "I am User-1 (Email-1); see /Users/User-1/apollo/README.md."
     filled.restore_batch(batch)
     filled.memory.privacy.anonymize(filled.id, names=NAMES, config=Anonymization(replace_with_placeholders=False))
     assert filled.get("turn-1").text == "I am [removed] ([removed]); see [removed]."
@@ -260,7 +261,67 @@ def test_an_export_holds_placeholders(filled: Session, memory: Memory, tmp_path:
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
 
 
+def test_a_name_is_found_in_any_case_also_as_an_author(filled: Session, memory: Memory) -> None:
+    """In a sentence, an ordinary word is a name only with a capital; alone it always is."""
+    made = filled.record_decision("aNNa and will will do it", made_by="berg", agreed_by=["will"])
+    filled.update(made.id, by="anna", rationale="ZOË asked WILL")
+    report = memory.privacy.anonymize("s1", names=[*NAMES, "Will Ray"])
+    assert report.problems == []
+    decision = filled.get(made.id).data
+    assert decision["decision"] == "User-1 and will will do it"
+    assert decision["made_by"] == "User-1"
+    will = decision["agreed_by"][0]
+    assert will not in ("will", "User-1")
+    assert decision["rationale"].endswith(f" asked {will}")
+    (revision,) = filled.history(made.id)
+    assert revision.by == "User-1"
+
+
+def test_all_sessions_have_one_placeholder_for_one_person(
+    compacted: Session, memory: Memory
+) -> None:
+    """A name that one session knows is replaced in all; one batch undoes it."""
+    for name in ("s2", "s3"):
+        other = memory.create_session(id=name, user="Joan Quill")
+        other.add_turn("vera", f"joan met Anna Berg in {name}.")
+    memory.archive_session("s3")
+    memory.everywhere.record_preference("zoë o'neill wants tea", confidence="explicit")
+    before, kept = values(memory), structure(memory)
+    words = (*WORDS, "Joan", "Quill")
+    planned = memory.privacy.anonymize_everywhere(names=NAMES, dry_run=True, now=True)
+    assert values(memory) == before
+    report = memory.privacy.anonymize_everywhere(names=NAMES)
+    assert (report.problems, report.notes) == ([], [])
+    assert report.ids == planned.ids
+    assert {action.session for action in report.actions} == {"global", "s1", "s2", "s3"}
+    assert holders(memory, words) == {"deleted"}
+    assert structure(memory) == kept
+    said = {key[:2]: str(value) for key, value in values(memory).items() if key[3] == "turn-1"}
+    called = {one.what: one.placeholder for one in planned.replacements}
+    anna, joan = called["Anna Berg"], called["Joan Quill"]
+    assert anna != joan
+    for name, place in (("s2", "active"), ("s3", "archived")):
+        assert f"{joan} met {anna} in {name}." in said[name, place]
+    memory.privacy.restore_batch(report.batch)
+    assert values(memory) == before
+    report = memory.privacy.anonymize_everywhere(names=NAMES, now=True)
+    assert (report.problems, report.notes, report.batch) == ([], [], "")
+    assert holders(memory, words) == set()
+
+
 # The command.
+
+
+def test_the_command_takes_all(filled: Session, memory: Memory) -> None:
+    memory.create_session(id="s2").add_turn("user", "Ask anna berg.")
+    call = ("anonymize", "--root", memory.root, "--all", "--name", "Zoë O'Neill", "--json")
+    said = json.loads(smp(*call).stdout)
+    assert said["problems"] == []
+    assert {action["session"] for action in said["actions"]} == {"s1", "s2"}
+    assert memory.session("s2").turns()[0].text == "Ask User-1."
+    assert holders(memory) == {"deleted"}
+    wrong = smp("anonymize", "--root", memory.root, "s1", "--all")
+    assert (wrong.returncode, "Give a session, or --all" in wrong.stderr) == (2, True)
 
 
 def test_the_command_shows_and_does_it(filled: Session, memory: Memory) -> None:

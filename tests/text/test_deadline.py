@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from derived_rows import contents
 
-from smp_client import Memory
+from smp_client import Memory, TookTooLong
 from smp_client.index import take_in as indexing
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
-from smp_client.model.deadline import interruptible
+from smp_client.model.deadline import deadline, interruptible, step
 from smp_client.model.record import Kind
+from smp_client.text.contents import parse_json
+from smp_client.text.values import load
 from smp_daemon.worker import Stopping
 
 
@@ -84,3 +89,39 @@ def test_an_error_that_nobody_thought_of_costs_one_file(
         patch.setattr(indexing, "_entry_of", broken)
         assert [record.id for record in memory.search("oauth")] == ["DEC-001"]
         assert ["a bug" in problem for problem in index_problems(memory)] == [True]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: load(f"a: [{'a,' * 100_000}]"),
+        lambda: load("".join(f"k{number}: a\n" for number in range(100_000))),
+        lambda: parse_json(b"[" + b"1," * 100_000 + b"1]"),
+        lambda: parse_json(json.dumps(dict.fromkeys(map(str, range(100_000)))).encode()),
+    ],
+    ids=["a list", "a mapping", "a list of JSON", "an object of JSON"],
+)
+def test_the_time_is_looked_at_all_along_one_long_value(read: Callable[[], object]) -> None:
+    asked: list[bool] = []
+    with interruptible(lambda: asked.append(True)):
+        read()
+    assert len(asked) > 200
+    with pytest.raises(TookTooLong), deadline(0):
+        read()
+
+
+def test_a_query_shows_that_its_process_is_alive_and_cannot_be_ended() -> None:
+    """An exception inside SQLite would become an error of the index. Steps of the heart raise none."""
+    beats: list[bool] = []
+
+    def stop() -> None:
+        raise Stopping
+
+    def heart() -> None:
+        step()
+        beats.append(True)
+
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
+    with closing(Index.in_memory()) as index, interruptible(stop, heart), deadline(0):
+        assert index.execute(f"{numbers} SELECT MAX(i) FROM n").fetchone() == (100_000,)
+    assert len(beats) > 10

@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from ...model.record import TURN
-from ..entry import Read
+from ...model.record import PREFERENCE, TURN
+from ..entry import IMPORTED_ID, Read
 from .json_entry import decay_of, first_objects, is_mark, kind_and_fields, tombstone, without
 from .reader import Destination, Folder, Part, Reader
-from .shape import Shaper, participants, session_entry, session_id, time_of
-from .source import Source, inside
+from .shape import Shaper, participants, session_entry, session_id, share, time_of
+from .source import Line, Source, inside
 
 LAYOUT = "jsonl-checked"
 METADATA = "metadata.json"
@@ -38,7 +38,15 @@ _OF_ENTRY = (
     "checksum",
     "schema_version",
 )
-_OF_METADATA = ("session_id", "user_id", "created_at", "last_accessed", "decay_config")
+_OF_METADATA = (
+    "session_id",
+    "user_id",
+    "created_at",
+    "last_accessed",
+    "decay_config",
+    "preferences",
+)
+_PREFERENCES = "preferences/"  # begins the ids of those in the metadata of a session
 # The layout does not say over which form of JSON a checksum goes: sorted, separators, ASCII.
 _JSON_FORMS = [*itertools.product((True, False), ((",", ":"), (", ", ": ")), (False, True))]
 
@@ -64,7 +72,7 @@ def read(source: Source, folder: str, name: str, _destination: Destination) -> I
             yield Read(line.where, tombstone(session, line.value, "timestamp"))
     place = inside(folder, MEMORY)
     shaper = Shaper(LAYOUT, session, source.written_at(place))
-    later: list[Read] = []
+    later: list[Read] = [*_preferences(source, folder, shaper)]
     for line in source.lines(place):
         value = line.value or {}
         if problem := line.problem or _problem(value):
@@ -73,12 +81,32 @@ def read(source: Source, folder: str, name: str, _destination: Destination) -> I
             kind, given = kind_and_fields(value, value.get("content", {}))
             further = without(value, _OF_ENTRY)
             given |= {key: part for key, part in further.items() if part not in ([], {})}
+            if share(value.get("importance"), -1) >= 0:
+                given["importance"] = value["importance"]
             made = shaper.memory(line, kind, given, decay_of(kind, value))
             if kind is TURN:
                 yield from made
             else:
                 later += made
     yield from later
+
+
+def _preferences(source: Source, folder: str, shaper: Shaper) -> Iterator[Read]:
+    """Yield the preferences in the metadata of the session, but none that is empty."""
+    place = inside(folder, METADATA)
+    said = source.mapping(place)[0].get("preferences")
+    for key, value in said.items() if isinstance(said, dict) else ():
+        if value in (None, "", {}, []):
+            continue
+        pair = {"id": f"{_PREFERENCES}{key}", "key": key, "value": value}
+        line = Line(f"{place}, preferences", json.dumps(pair).encode(), pair)
+        fields = {"key": key, "value": value, "confidence": "explicit"}
+        yield from shaper.memory(line, PREFERENCE, fields, decay_of(PREFERENCE, {}))
+
+
+def is_of_session(record: Mapping[str, object]) -> bool:
+    """Return whether a record was read from the metadata of a session."""
+    return str(record.get(IMPORTED_ID)).startswith(_PREFERENCES)
 
 
 def _session(source: Source, folder: str, name: str) -> Read:

@@ -79,7 +79,7 @@ def parse(lines: list[str]) -> Log:
         elif log.turns:
             log.turns[-1].lines.append(line)
         else:
-            _take_head(log, line)
+            take_head(log, line)
     return log
 
 
@@ -107,7 +107,7 @@ def _turn(line: str, known: frozenset[str]) -> Said | None:
     return Said(name, [found["text"]] if found["text"] else [], time)
 
 
-def _take_head(log: Log, line: str) -> None:
+def take_head(log: Log, line: str) -> None:
     """Take a line before the first turn: a field, the title, or text."""
     if found := _FIELD.fullmatch(line):
         log.head.setdefault((found[1] or found[2]).strip().lower(), found[3].strip())

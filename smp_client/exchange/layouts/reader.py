@@ -21,6 +21,7 @@ class Destination:
 
     known_turns: Callable[[str], Turns | None]  # of a session; None if there is no such session
     clean: Callable[[str], str]  # a text without its secrets
+    extract: bool = True  # whether memories that a conversation states become memories
     notes: list[str] = field(default_factory=list)
     claimed: dict[str, Turns] = field(default_factory=dict)  # the turns of logs read before
 
@@ -31,6 +32,7 @@ class Part:
 
     files: tuple[str, ...]
     read: Callable[[Destination], Iterator[Read]]
+    directories: tuple[str, ...] = ()  # of the folder, into which no other reader looks
 
 
 @dataclass(frozen=True)

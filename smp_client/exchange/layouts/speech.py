@@ -1,7 +1,8 @@
 """A conversation log as turns, and the session that it becomes or goes on with.
 
-A log has no ids. The turns that the tree knows must be a prefix of the log, or the log a prefix of
-them. Then the log goes on with its session; else it becomes a session of its own.
+A log has no ids. Beside its turns it yields the memories that they state. The turns that the tree
+knows must be a prefix of the log, or the log a prefix of them. Then the log goes on with its
+session; else it becomes a session of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...model.record import FINDING, PREFERENCE, TURN, Kind
+from ...text.values import Value
 from ..entry import IMPORTED, Read, memory_entry
+from .extraction import Statement, statements
 from .reader import Destination
 from .shape import UNKNOWN, good_tags, participants, session_entry, session_id, time_of
 from .source import Source
@@ -34,7 +37,9 @@ class Said:
     lines: list[str]
     time: str = ""
     type: str = "message"
-    kind: Kind | None = None  # of the memory that it makes, beside the turn
+    kind: Kind | None = None  # of the memory that its tag makes, beside the turn
+    number: int | None = None  # that the log gives it; else its place in the log
+    fields: dict[str, Value] = field(default_factory=dict)  # further ones of the turn
 
     @property
     def text(self) -> str:
@@ -48,6 +53,12 @@ class Log:
     head: dict[str, str] = field(default_factory=dict)
     turns: list[Said] = field(default_factory=list)
     preamble: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # turns that cannot be read
+
+    def numbered(self) -> Iterator[tuple[int, Said]]:
+        """Yield the turns with their numbers."""
+        for place, said in enumerate(self.turns, 1):
+            yield said.number or place, said
 
 
 Parse = Callable[[list[str]], Log]
@@ -85,6 +96,8 @@ def read(
     if problem:
         yield Read(place, None, problem)
     log = parse(lines_of(content))
+    for problem in log.problems:
+        yield Read(place, None, problem)
     if not log.turns:
         return
     named = (log.head.get("session") or name).encode(errors="replace").decode() or "log"
@@ -92,11 +105,21 @@ def read(
     yield Read(place, _session(named, log) | {"session": session})
     stamps = (time_of(log.head.get(name)) for name in _STAMPS)
     written_at = next(filter(None, stamps), source.written_at(place))
-    for number, said in enumerate(log.turns, 1):
+    stated = 0
+    for number, said in log.numbered():
         written_at = time_of(said.time) or written_at
-        for kind, record in _memories(number, said):
+        memories = [(TURN, _turn(number, said))]
+        if destination.extract:
+            memories += _extracted(number, said)
+            stated += 0 if said.kind else len(memories) - 1
+        for kind, record in memories:
             entry = memory_entry(session, kind.file, kind.type, record)
             yield Read(place, entry | {"written_at": written_at})
+    if stated:
+        are = "a memory" if stated == 1 else f"{stated:,} memories"
+        destination.notes.append(
+            f"{place} states {are} beside its turns; --no-extract leaves them out"
+        )
 
 
 def name_of(source: Source, place: str, ending: str) -> str:
@@ -111,48 +134,74 @@ def name_of(source: Source, place: str, ending: str) -> str:
     return stem
 
 
-def _memories(number: int, said: Said) -> Iterator[tuple[Kind, dict[str, Any]]]:
-    """Yield a turn, and the memory that its tag makes."""
-    turn_id = TURN.memory_id(number)
-    stamp: dict[str, Any] = {}
+def _turn(number: int, said: Said) -> dict[str, Any]:
+    return {
+        "id": TURN.memory_id(number),
+        "turn": number,
+        **_stamp(said),
+        "speaker": said.speaker,
+        "type": said.type,
+        "content": said.text,
+        **said.fields,
+    }
+
+
+def _stamp(said: Said) -> dict[str, str]:
+    """Return the time of a turn. A time that cannot be read stays as it was said."""
     if at := time_of(said.time):
-        stamp = {"timestamp": at}
-    elif said.time:
-        stamp = {"said_at": said.time}
-    yield (
-        TURN,
-        {
-            "id": turn_id,
-            "turn": number,
-            **stamp,
-            "speaker": said.speaker,
-            "type": said.type,
-            "content": said.text,
-        },
-    )
+        return {"timestamp": at}
+    return {"said_at": said.time} if said.time else {}
+
+
+def _extracted(number: int, said: Said) -> Iterator[tuple[Kind, dict[str, Any]]]:
+    """Yield the memory that the tag of a turn makes; without one, those that its text states."""
     if said.kind is not None:
-        own = {"id": f"{turn_id}/1", **stamp, "turn_ref": number}
-        yield said.kind, {**own, **_fields(said.kind, said)}
+        found = [(Statement(said.kind, said.text, 1, _degree_of_tag(said)), _of_tag(said))]
+    else:
+        found = [(statement, {}) for statement in statements(said.text)]
+    for statement, further in found:
+        kind = statement.kind
+        yield (
+            kind,
+            {
+                "id": statement.id or f"{TURN.memory_id(number)}/{statement.line}",
+                **_stamp(said),
+                "turn_ref": number,
+                kind.actor: said.speaker,
+                kind.text: statement.text,
+                **_degree(statement, said.speaker),
+                **further,
+                IMPORTED: {"layout": LAYOUT, "extracted": True},
+            },
+        )
 
 
-def _fields(kind: Kind, said: Said) -> dict[str, Any]:
-    """Return the fields of the memory that a tag makes of an entry."""
-    fields: dict[str, Any] = {kind.actor: said.speaker, kind.text: said.text}
-    if kind is FINDING:
-        fields["severity"] = "medium" if said.type == FINDING.name else "info"
-    if kind is PREFERENCE:
-        is_user = said.speaker.lower().startswith(USERS)
-        fields["confidence"] = "explicit" if is_user else "inferred"
-    if said.type != kind.type:
-        fields |= {"category": said.type, "tags": good_tags([said.type])}
-    return {**fields, IMPORTED: {"layout": LAYOUT, "extracted": True}}
+def _degree(statement: Statement, speaker: str) -> dict[str, str]:
+    """Return how severe or how sure it is. A preference that the user states is explicit."""
+    degree = statement.degree
+    if statement.kind is FINDING:
+        return {"severity": degree or "medium"}
+    if statement.kind is PREFERENCE:
+        is_user = speaker.lower().startswith(USERS)
+        return {"confidence": degree or ("explicit" if is_user else "inferred")}
+    return {"confidence": degree} if degree else {}
+
+
+def _degree_of_tag(said: Said) -> str:
+    return "info" if said.kind is FINDING and said.type != FINDING.name else ""
+
+
+def _of_tag(said: Said) -> dict[str, Any]:
+    """Return the tag of an entry as a category, unless it is the kind itself."""
+    if said.kind is None or said.type == said.kind.type:
+        return {}
+    return {"category": said.type, "tags": good_tags([said.type])}
 
 
 def _placed(wanted: str, log: Log, where: str, destination: Destination) -> str:
     """Return the first session of this name, or with a number, that the log goes on with."""
     turns = {
-        number: (said.speaker, destination.clean(said.text))
-        for number, said in enumerate(log.turns, 1)
+        number: (said.speaker, destination.clean(said.text)) for number, said in log.numbered()
     }
     name = wanted
     for number in range(2, _MOST_SESSIONS):
@@ -175,7 +224,10 @@ def _session(name: str, log: Log) -> dict[str, Any]:
     users = [one for one in people if one.lower().startswith(USERS)]
     agents = [one for one in people if one not in users and one != UNKNOWN]
     context = {ours: log.head[name] for ours, name in _CONTEXT.items() if log.head.get(name)}
-    metadata = {"participants": participants(users[0] if users else None, agents)}
+    metadata = {
+        "created_at": time_of(log.head.get("started")) or time_of(log.head.get("created")),
+        "participants": participants(users[0] if users else None, agents),
+    }
     kept: dict[str, Any] = {"head": log.head}
     if preamble := "\n".join(log.preamble).strip():
         kept["preamble"] = preamble

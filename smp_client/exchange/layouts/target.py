@@ -22,6 +22,7 @@ from ...model.layout import GLOBAL
 from ...model.record import DECISION, RELATIONSHIP, STATE_HISTORY, TURN, Kind
 from ..entry import IMPORTED, IMPORTED_ID, Entry, kind_for
 from . import jsonl, jsonl_checked, jsonl_per_kind
+from .shape import text_of_pair
 
 _BOOKKEEPING = frozenset(("id", "turn", "timestamp", "decay", "redacted", IMPORTED, IMPORTED_ID))
 _TYPES = {"turn": "conversation", "learning": "finding", "pattern": "finding"}
@@ -74,10 +75,26 @@ class _Plain:
             self.given |= {"severity": "info", "category": "learning"}
         resolution = self.given.get("resolution")
         self.status = resolution.get("status", "open") if isinstance(resolution, dict) else "open"
-        self.pair = {"key": self.given.get("topic") or record["id"],
-                     "value": self.given.get(kind.text)}  # fmt: skip
+        self.given.pop("importance", None)  # it is the base of the priority
+        self.pair = self._pair(kind, record)
         names = self.given.get("memory_refs" if kind is TURN else "references")
         self.references = [str(one) for one in names] if isinstance(names, list) else []
+
+    def _pair(self, kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the key and the value of a preference: its own, if its text is made of them."""
+        given = self.given
+        key = given.get("key")
+        text = given.get(kind.text)
+        if (
+            kind.type != "preference"
+            or "value" not in given
+            or text_of_pair(key, given["value"]) != text
+        ):
+            return {"key": given.get("topic") or record["id"], "value": text}
+        del given[kind.text]
+        if given.get("topic") == key:
+            del given["topic"]
+        return {"key": key, "value": given["value"]}
 
 
 def _jsonl(dump: Dump) -> dict[str, bytes]:
@@ -160,6 +177,8 @@ def _checked(dump: Dump) -> dict[str, bytes]:
     session, said = _name(dump.session, _SESSION_CHARACTERS), dump.metadata
     rows: list[dict[str, Any]] = []
     for kind, record in dump.records:
+        if jsonl_checked.is_of_session(record):
+            continue
         plain = _Plain(kind, record)
         given = plain.given
         tags = given.pop("tags", [])
@@ -189,10 +208,17 @@ def _checked(dump: Dump) -> dict[str, bytes]:
         "session_id": session, "user_id": (said.get("participants") or {}).get("user_id"),
         "created_at": said.get("created_at"), "last_accessed": said.get("last_accessed"),
         "total_entries": len(rows), "total_size_bytes": sum(map(len, found.values())),
-        "decay_config": said.get("decay_config", {"enabled": True}), "preferences": {},
+        "decay_config": said.get("decay_config", {"enabled": True}),
+        "preferences": _of_session(dump),
         "statistics": {name: counts[name] for name in types}, "version": 1,
     }  # fmt: skip
     return {**found, f"{top}/{jsonl_checked.METADATA}": _lines([metadata])}
+
+
+def _of_session(dump: Dump) -> dict[str, Any]:
+    """Return the preferences that stand in the metadata of the session."""
+    pairs = (_Plain(*one).pair for one in dump.records if jsonl_checked.is_of_session(one[1]))
+    return {str(pair["key"]): pair["value"] for pair in pairs}
 
 
 def _name(name: str, size: int = _ID_CHARACTERS) -> str:

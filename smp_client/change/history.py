@@ -1,0 +1,38 @@
+"""The earlier versions of one memory, oldest first, wherever they are kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ..model.record import HISTORY, STATE_HISTORY, check_memory_id
+from ..text.revision import Revision, parse_earlier_state, parse_revision
+from .holdings import Holding, holdings, in_file, is_in_use
+
+if TYPE_CHECKING:
+    from ..memory import Memory
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def history(memory: Memory, session: str, memory_id: str) -> list[Revision]:
+    """Return what stood in a memory before each of its changes.
+
+    For the name of an agent, return its earlier states.
+    """
+    check_memory_id(memory_id)
+    found = [one for one in _earlier(memory, session, memory_id) if one.memory == memory_id]
+    return sorted(found, key=lambda one: one.at or _LONG_AGO)
+
+
+def _earlier(memory: Memory, session: str, memory_id: str) -> list[Revision]:
+    states = f"{STATE_HISTORY}/{memory_id}.yaml"
+    held: list[Holding] = []
+    if is_in_use(memory, session):
+        scope = memory._scope(session)
+        for file in (HISTORY, states):
+            held += in_file(session, "active", "", file, scope.read(file))
+    held += holdings(memory, session, ("archived", "evicted"))
+    found = [parse_revision(one.value) for one in held if one.file == HISTORY]
+    found += [parse_earlier_state(memory_id, one.value) for one in held if one.file == states]
+    return found
