@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .ask import questions
-from .ask.argument import shown
 from .disk import journal
 from .disk.append import append
 from .disk.place import archived_scope, has_evicted
@@ -23,6 +22,7 @@ from .disk.usage import Size
 from .model import errors
 from .model.door import front_door
 from .model.layout import GLOBAL, check_file_id
+from .model.quotation import shown
 from .model.record import (
     GLOBAL_KINDS,
     PATTERN,

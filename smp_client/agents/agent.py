@@ -20,6 +20,7 @@ from ..index.validity import holds
 from ..model.door import front_door
 from ..model.errors import AccessDenied, CorruptionDetected, MemoryNotFound
 from ..model.layout import GLOBAL, check_file_id
+from ..model.quotation import shown
 from ..model.record import Record, check_memory_id
 from ..text.values import Value
 from .context import Context, Request, Rights, context_of
@@ -156,7 +157,7 @@ class AgentMemory:
         if self.requirements:
             called = Sql("m.id = ? AND m.type = 'finding'", (check_memory_id(memory_id),))
             if not self._ask(lambda view, want: find(view, want.also(called)), {}):
-                said = f"There is no finding {memory_id!r} that {self.name} may read."
+                said = f"There is no finding {shown(memory_id)} that {self.name} may read."
                 raise MemoryNotFound(said, session_id=self.session.id)
         fields = {"resolved_by": self.name, **fields, "action_taken": action_taken}
         return self.session.resolve_finding(memory_id, **fields)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ask.argument import require_text, shown
+from ..ask.argument import require_text
 from ..ask.asker import Asker
 from ..ask.engine import find, of_keys, similar, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
@@ -25,6 +25,7 @@ from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
+from ..model.quotation import shown
 from ..model.record import TURN, Record, severity_rank
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack, plain_name
 from .relevant import EVERY, KINDS, bearing, relevant

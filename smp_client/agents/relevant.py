@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..ask.argument import sayable, shown
+from ..ask.argument import sayable
 from ..ask.engine import about, find, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
@@ -22,6 +22,7 @@ from ..index.sql import Sql
 from ..index.validity import holds, project_of
 from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL, is_file_id
+from ..model.quotation import shown
 from ..model.record import SEVERITIES, SEVERITY_WORDS, TURN, severity_rank
 
 EVERY = "*"
@@ -175,7 +176,7 @@ def _item(name: str, text: str, agent: str) -> Item:
             if part != "name" or is_file_id(value):
                 return Item(text, kind, part, value)
     advice = "docs/agents.md lists all that a workflow may name."
-    raise InvalidQuery(f"{name}: {text!r} grants nothing that SMP knows.", advice=advice)
+    raise InvalidQuery(f"{name}: {shown(text)} grants nothing that SMP knows.", advice=advice)
 
 
 def covers(items: Iterable[Item], kind: str) -> bool:

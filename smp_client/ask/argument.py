@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from ..model.errors import InvalidQuery
+from ..model.quotation import shown
 from ..model.times import parse_time
 
 When = datetime | date | str
@@ -22,16 +23,6 @@ EXAMPLES = (
     'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "today"'
     ' or "yesterday"'
 )
-
-
-def shown(value: Any) -> str:
-    """Return the value as it may stand in a message."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        # Python refuses to write out a number of thousands of digits, or lists in lists in lists.
-        return f"a {type(value).__name__} too large to show"
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def sayable(text: str) -> str:

@@ -20,8 +20,9 @@ from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..index.validity import EVICTED, holds, is_away, marks
 from ..index.validity import STATE as ARCHIVED
+from ..model.quotation import shown
 from ..model.record import TURN, Record, type_of
-from .argument import sayable, shown
+from .argument import sayable
 from .bm25 import Words, known, owned, strengths
 from .options import NEWEST, Answer, Wanted, one_of
 from .priorities import Columns, View, source

@@ -11,9 +11,10 @@ from ..index.fresh import Source
 from ..index.sql import Sql
 from ..model.errors import InvalidQuery
 from ..model.priority import Policy
+from ..model.quotation import shown
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
 from ..model.times import microseconds
-from .argument import When, listed, moment, sayable, shown
+from .argument import When, listed, moment, sayable
 
 _KINDS = [kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)]
 TYPES = tuple(dict.fromkeys([*_KINDS, "agent_state", "artifact", "summary"]))

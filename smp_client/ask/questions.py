@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from ..model.errors import InvalidQuery, MemoryNotFound
+from ..model.quotation import shown
 from ..model.record import Record, check_memory_id
 from ..model.times import microseconds
-from .argument import When, moment, require_text, shown
+from .argument import When, moment, require_text
 
 if TYPE_CHECKING:
     from ..index.topics import Event, Topic

@@ -25,9 +25,10 @@ from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..model.errors import InvalidQuery
 from ..model.layout import ARCHIVED
+from ..model.quotation import shown
 from ..model.record import SEVERITY_WORDS, name_of, severity_rank, type_of
 from ..model.times import microseconds, time_at
-from .argument import moment, sayable, shown
+from .argument import moment, sayable
 from .engine import of_keys, records, where
 from .options import NEWEST, TYPE_NAMES, Answer, Wanted, one_of
 from .priorities import View, source

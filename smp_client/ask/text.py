@@ -43,7 +43,7 @@ STOP_WORDS = frozenset(
 
 # A word as unicode61 sees it, which reads through these accents.
 TOKEN = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u0331])*")
-IDENTIFIER = re.compile(r"[^\W\d_]+-\d+")  # DEC-001, whose halves mean nothing
+IDENTIFIER = re.compile(r"(?<![^\W\d_])[^\W\d_]+-\d+")  # DEC-001, whose halves mean nothing
 _CONTRACTED = ("s", "re", "ve", "ll", "d", "m")  # behind an apostrophe
 _PIECE = re.compile(
     r"""(?P<sign>(?<![^\s(])[+-](?=["\w]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"()]+))"""

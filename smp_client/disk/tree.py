@@ -22,6 +22,7 @@ from typing import NamedTuple
 from ..model.deadline import step
 from ..model.errors import UnsafePath
 from ..model.layout import TEMPORARY
+from ..model.quotation import shown
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
@@ -398,9 +399,9 @@ def _split(name: str) -> tuple[str, str]:
     """Return the directory that a name is in, and its last part."""
     above, _, last = name.rpartition("/")
     if last in ("", ".", "..") or "\0" in last or name[0] == "/":
-        raise UnsafePath(f"{name!r} is not a name inside the tree.")
+        raise UnsafePath(f"{shown(name)} is not a name inside the tree.")
     if name.count("/") >= _PARTS_CAP:
-        raise UnsafePath(f"{name[:100]!r}… is deeper than anything that SMP looks at.")
+        raise UnsafePath(f"{shown(name)} is deeper than anything that SMP looks at.")
     return above, last
 
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ..change.holdings import holds_memories, id_of_file, type_of_file
 from ..disk.session_files import METADATA, parse_artifact
 from ..model.layout import GLOBAL, is_session_id
+from ..model.quotation import shown
 from ..model.record import Kind, kind_of_file
 from ..text.mapping import load_mapping, render_mapping
 from ..text.values import render_entries
@@ -93,22 +94,24 @@ def problem_of(entry: Entry) -> str:
     """Return the reason why this is no entry; empty for one that is."""
     if HEADER in entry:
         is_known = entry[HEADER] == VERSION
-        return "" if is_known else f"an export of version {entry[HEADER]!r}; SMP knows {VERSION}"
+        return (
+            "" if is_known else f"an export of version {shown(entry[HEADER])}; SMP knows {VERSION}"
+        )
     name = entry.get("entry")
     if not isinstance(name, str) or name not in _SHAPES:
-        return f"{name!r} is no kind of entry"
+        return f"{shown(name)} is no kind of entry"
     for key, types in _SHAPES[name].items():
         if not isinstance(entry.get(key), types):
             return f"{key!r} of a {name} is missing, or of another type"
     session = entry["session"]
     if session != GLOBAL and not is_session_id(session):
-        return f"{session!r} is no id of a session"
+        return f"{shown(session)} is no id of a session"
     if name != "memory":
         return ""
     file, memory_id = entry["file"], entry["record"].get("id")
     if type_for(session, file) is None:
-        return f"no memories are kept in a file {file!r}"
+        return f"no memories are kept in a file {shown(file)}"
     if not isinstance(memory_id, str) or not memory_id:
         return "a memory must have an id that is a text"
     is_named = kind_for(session, file) is not None or id_of_file(file) == memory_id
-    return "" if is_named else f"{memory_id!r} is not the name of {file}"
+    return "" if is_named else f"{shown(memory_id)} is not the name of {file}"

@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import IO
 
 from ..model.errors import Invalid
+from ..model.quotation import shown
 from ..text.values import BadYaml, decode, json_of, load, render_entries
 from .entry import HEADER, VERSION, Entry, Read, kind_for
 
@@ -44,7 +45,7 @@ def format_named(name: str) -> str:
     """Return the format of this name. Raise if there is none."""
     form = _ENDINGS.get(name.lower())
     if form is None:
-        raise Invalid([f"format {name!r} must be one of {', '.join(FORMATS)}"])
+        raise Invalid([f"format {shown(name)} must be one of {', '.join(FORMATS)}"])
     return form
 
 

@@ -21,6 +21,7 @@ from ..model.door import front_door
 from ..model.errors import Invalid, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
+from ..model.quotation import shown
 from ..model.record import TURN
 from ..redaction.redact import OFF
 from . import forms
@@ -102,7 +103,7 @@ class Exchange:
     ) -> Outcome:  # fmt: skip
         """Write sessions, or everything, as a new folder in the layout of another program."""
         if layout not in WRITERS:
-            raise Invalid([f"layout {layout!r} must be one of {', '.join(WRITERS)}"])
+            raise Invalid([f"layout {shown(layout)} must be one of {', '.join(WRITERS)}"])
         memory = self.memory
         selection = replace(Selection.of(sessions, choice), deleted=True)
         selection.names(memory)

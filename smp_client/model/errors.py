@@ -63,6 +63,10 @@ def is_of_machine(error: BaseException | None) -> bool:
     return False
 
 
+# Characters of a message. Whatever it quotes, its advice is still read.
+_MESSAGE_CAP = 2_000
+
+
 def conceal(text: str) -> str:
     """Return a message without secrets. `redaction.redact` puts its own function here."""
     return text
@@ -79,6 +83,8 @@ class SMPError(Exception):
         if advice is not None:
             self.advice = advice
         self.session_id = session_id
+        if len(message) > _MESSAGE_CAP:
+            message = f"{message[:_MESSAGE_CAP]}…"
         super().__init__(f"{message} {self.advice}".rstrip())
 
     def __str__(self) -> str:

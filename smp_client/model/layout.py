@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 
 from .errors import Invalid
+from .quotation import shown
 
 FORMAT_VERSION = 1
 
@@ -77,7 +78,7 @@ def is_file_id(name: str) -> bool:
 
 def check_file_id(role: str, name: str) -> str:
     if not isinstance(name, str) or not is_file_id(name):
-        raise Invalid([f"{role} {name!r} {_SIGNS}, beginning with a letter or digit"])
+        raise Invalid([f"{role} {shown(name)} {_SIGNS}, beginning with a letter or digit"])
     return name
 
 
@@ -88,7 +89,7 @@ def is_session_id(name: object) -> bool:
 def check_session_id(session_id: str) -> str:
     """Refuse anything that could name another place than a session's own directory."""
     if not is_session_id(session_id):
-        raise Invalid([f"session id {session_id!r} {_SIGNS}, and not '{GLOBAL}'"])
+        raise Invalid([f"session id {shown(session_id)} {_SIGNS}, and not '{GLOBAL}'"])
     return session_id
 
 

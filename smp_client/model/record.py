@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 from .errors import Invalid
 from .layout import is_file_id
 from .priority import is_pinned
+from .quotation import shown
 from .times import time_of
 
 if TYPE_CHECKING:
@@ -242,11 +243,11 @@ def split_name(name: str, session: str) -> tuple[str, str]:
 
 def check_memory_id(memory_id: str) -> str:
     if not is_memory_id(memory_id):
-        raise Invalid([f"memory id {memory_id!r} must be 1 to 64 {_SIGNS}"])
+        raise Invalid([f"memory id {shown(memory_id)} must be 1 to 64 {_SIGNS}"])
     return memory_id
 
 
 def check_memory_name(name: str) -> str:
     if not is_memory_name(name):
-        raise Invalid([f"memory {name!r} must be an id of 1 to 64 {_SIGNS}, or SESSION/ID"])
+        raise Invalid([f"memory {shown(name)} must be an id of 1 to 64 {_SIGNS}, or SESSION/ID"])
     return name

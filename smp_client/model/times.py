@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime, timedelta
 
+from .quotation import shown
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # from which the index counts microseconds
 
 
@@ -14,7 +16,7 @@ def parse_time(text: str) -> datetime:
     try:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError(f"{text!r} is before the first year or behind the last") from error
+        raise ValueError(f"{shown(text)} is before the first year or behind the last") from error
 
 
 def time_of(value: object) -> datetime | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ..model import errors
 from ..model.deadline import step
 from ..model.errors import Invalid
+from ..model.quotation import shown
 from .found import Found, joined
 from .patterns import (
     REPLACEMENT,
@@ -77,7 +78,7 @@ class Redaction(_Redaction):
             problems.append(problem)
         for kind in self.personal:
             if kind not in PERSONAL_KINDS:
-                problems.append(f"kind {kind!r} must be one of {', '.join(PERSONAL_KINDS)}")
+                problems.append(f"kind {shown(kind)} must be one of {', '.join(PERSONAL_KINDS)}")
         if self.unlocked_edits not in UNLOCKED:
             problems.append(f"'unlocked_edits' must be one of {', '.join(UNLOCKED)}")
         if problems:

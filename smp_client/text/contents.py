@@ -14,6 +14,7 @@ from typing import Any
 
 from ..model.deadline import stepping
 from ..model.errors import Invalid
+from ..model.quotation import shown
 from ..model.record import (
     CHOICES,
     CONTENT_CAP_BYTES,
@@ -25,7 +26,7 @@ from ..model.record import (
     is_deleted,
 )
 from ..model.times import parse_time, render_time
-from ..redaction.redact import FIELD, Redaction, harmless, with_counts
+from ..redaction.redact import FIELD, Redaction, with_counts
 from .values import Value
 
 _DEPTH_CAP = 32
@@ -91,7 +92,7 @@ def _importance(given: Mapping[str, Value], usual: float, problems: list[str]) -
     if value is None:
         return usual
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        problems.append(f"'importance' must be a number from 0 to 1, not {_shown(value)}")
+        problems.append(f"'importance' must be a number from 0 to 1, not {shown(value)}")
         return usual
     return float(value)
 
@@ -115,8 +116,8 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
             problems.append(f"{name!r} of a {kind.type} must be a text that is not empty")
     for (name, part), choices in CHOICES.items():
         if name == kind.name and body.get(part) is not None and body[part] not in choices:
-            shown = _shown(body[part])
-            problems.append(f"{part!r} must be one of {', '.join(choices)}, not {shown}")
+            given = shown(body[part])
+            problems.append(f"{part!r} must be one of {', '.join(choices)}, not {given}")
     check_tags(body.get("tags"), problems)
     size = size_of(dict(body))
     if size > CONTENT_CAP_BYTES:
@@ -141,7 +142,7 @@ def check_tags(tags: Value, problems: list[str]) -> None:
     signs = "must be 1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit"
     for tag in tags or []:
         if not isinstance(tag, str) or not re.fullmatch(r"[^\W_][\w.-]{0,31}", tag):
-            problems.append(f"tag {_shown(tag)} {signs}")
+            problems.append(f"tag {shown(tag)} {signs}")
 
 
 def plain_parts(
@@ -199,8 +200,8 @@ def _key(key: Any, where: str, problems: list[str]) -> str:
     if isinstance(key, str) and 0 < len(key) <= KEY_CAP_CHARACTERS:
         return _text(key, where, problems)
     wanted = f"a text of 1 to {KEY_CAP_CHARACTERS} characters"
-    problems.append(f"a key of {where!r} must be {wanted}, not {_shown(key)}")
-    return _shown(key)
+    problems.append(f"a key of {where!r} must be {wanted}, not {shown(key)}")
+    return shown(key)
 
 
 def _text(text: str, where: str, problems: list[str]) -> str:
@@ -223,17 +224,8 @@ def _time(where: str, value: Any, problems: list[str]) -> str:
             return value.isoformat()
         return render_time(parse_time(str(value)))
     except (ValueError, OverflowError) as error:
-        problems.append(f"{where!r} is not an ISO 8601 time with a zone: {_shown(value)} ({error})")
+        problems.append(f"{where!r} is not an ISO 8601 time with a zone: {shown(value)} ({error})")
         return render_time(datetime.fromtimestamp(0, UTC))
-
-
-def _shown(value: Any) -> str:
-    """Return the value as it may stand in a message: short, and without a secret."""
-    try:
-        text = harmless(repr(harmless(value) if isinstance(value, str) else value))
-    except ValueError:
-        return "a huge number"  # Python refuses to write out thousands of digits
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def size_of(value: Value) -> int:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from smp_client.agents.page import fenced
 from smp_client.index.status import read_status
 
 from . import lookup
-from .answer import DATA_NOTE, first_bytes, line
+from .answer import DATA_NOTE, cut, first_bytes, line
 from .desk import Desk
 from .parameter import Parameter, Refused, checked
 from .tools import TOOLS
 
 _PREFIX = "smp://"
 _PREFERENCES = 50
+_ARGUMENT_CHARACTERS = 1000  # of the argument of a prompt; the tool gets all of it
 
 
 def _called(desk: Desk, tool: str, **given: object) -> str:
@@ -99,7 +99,7 @@ class Prompt:
         """Return the text for the model."""
         arguments = checked(f"The prompt {self.name}", self.parameters, given)
         what = next(iter(arguments.values()), None)
-        named = f"{self.before}{fenced(what)}" if what else ""
+        named = f"{self.before}{cut(what, _ARGUMENT_CHARACTERS)}" if what else ""
         answer = _called(desk, self.tool[0], **{self.tool[1]: what}) if self.tool else ""
         return self.words.replace("{what}", named) + (f"\n\n{answer}" if answer else "")
 

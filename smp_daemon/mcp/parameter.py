@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from smp_client.ask.argument import shown
+from smp_client.model.quotation import shown
 
 _TEXT_CHARACTERS = 100_000
 

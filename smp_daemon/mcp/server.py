@@ -1,7 +1,8 @@
 """The server: tools, resources and prompts, given to the `mcp` package, which speaks the protocol.
 
 Only this module knows the package. Each call runs in a thread: the library waits for disks and
-locks; one that is cancelled is finished first, so that no write is left half reported.
+locks; one that is cancelled is finished first, so that no write is left half reported. Every answer
+and every error passes `_Limit`, so none of them is longer than its limit.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
 from mcp.server import Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from smp_client import SMPError, __version__
 from smp_client.redaction.redact import harmless
 
+from .answer import cut_to
 from .desk import Desk
 from .offers import PROMPTS, RESOURCES, Prompt, read
 from .parameter import Refused, schema
@@ -103,12 +107,52 @@ def build(desk: Desk) -> Server[Any]:
         said = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(description=prompt.about, messages=[said])
 
-    return Server(
+    server = Server[Any](
         "smp", version=__version__, title="Session Memory Persistence", instructions=INSTRUCTIONS,
         on_list_tools=list_tools, on_call_tool=call_tool, on_list_resources=list_resources,
         on_list_resource_templates=list_templates, on_read_resource=read_resource,
         on_list_prompts=list_prompts, on_get_prompt=get_prompt,
     )  # fmt: skip
+    server.middleware.append(_Limit(desk.budget))
+    return server
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """The step that every answer and every error passes last: it bounds their bytes."""
+
+    budget: int
+
+    async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        try:
+            result = await call_next(ctx)
+        except MCPError as error:
+            # The package quotes the name of an unknown method as data.
+            fits = _size(error.data) + _size(error.message) <= self.budget
+            data = error.data if fits else None
+            raise MCPError(error.code, cut_to(error.message, self.budget), data) from None
+        return _within(result, self.budget) if isinstance(result, dict) else result
+
+
+def _within(result: dict[str, Any], budget: int) -> dict[str, Any]:
+    """Return the result of a tool, a resource or a prompt in so many bytes; others as they are."""
+    data = result.get("structuredContent")
+    room = budget - (0 if data is None else _size(data))
+    parts = [*result.get("content", ()), *result.get("contents", ())]
+    parts += [message["content"] for message in result.get("messages", ())]
+    if data is not None and room < 0:
+        said = f"It is done, but its answer has more than {budget:,} bytes: raise --max-bytes."
+        return {"content": [{"type": "text", "text": said}], "isError": True}
+    for part in parts:
+        part["text"] = cut_to(part["text"], room)
+        room -= _size(part["text"])
+    return result
+
+
+def _size(value: object) -> int:
+    """Return the bytes of a text, or of a value as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return len(text.encode(errors="replace"))
 
 
 def serve(desk: Desk) -> None:

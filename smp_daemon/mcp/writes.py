@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from smp_client import Invalid, Record, Session
@@ -13,7 +13,7 @@ from smp_client.redaction.redact import FIELD, Redaction
 from smp_client.text.contents import check_tags
 from smp_client.writer import Writer
 
-from .answer import Answer, cut, hit, kind, name
+from .answer import Answer, cut, fitting, hit, kind, name
 from .desk import Desk, file_name
 from .parameter import Refused
 
@@ -97,13 +97,22 @@ def forget(desk: Desk, given: Given) -> Answer:
             until = min((str(one.facts["until"]) for one in gone), default="")
             batches[-1] |= {"batch": done.batch, "restorable_until": until}
         problems += done.problems
-    data: dict[str, Any] = {"deleted": batches, "dry_run": given["dry_run"]}
-    data |= {"problems": [cut(problem, 200) for problem in problems[:5]]} if problems else {}
-    names = ", ".join(one for batch in batches for one in batch["ids"])
+    said = [cut(problem, 200) for problem in problems[:5]]
+    return fitting(batches, lambda shown: _deleted(shown, len(batches), said, given), desk.budget)
+
+
+def _deleted(shown: Sequence[Given], total: int, problems: list[str], given: Given) -> Answer:
+    """Return the answer to a deletion in `total` sessions, of which these have room."""
+    data: dict[str, Any] = {"deleted": list(shown), "dry_run": given["dry_run"]}
+    data |= {"problems": problems} if problems else {}
+    names = ", ".join(one for batch in shown for one in batch["ids"])
+    if len(shown) < total:
+        left = total - len(shown)
+        names += f" and those of {left} more sessions, which have no room here"
     if given["dry_run"]:
         return Answer(f"Would delete {names}. Nothing was changed.", data)
     until = "; ".join(f"batch {one['batch']} until {one['restorable_until'][:10]}"
-                      for one in batches)  # fmt: skip
+                      for one in shown)  # fmt: skip
     return Answer(f"Deleted {names}. A person can bring it back with smp restore: {until}.", data)
 
 

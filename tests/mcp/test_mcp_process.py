@@ -49,12 +49,19 @@ def test_every_tool_answers_over_pipes(tmp_path: Path, mode: str) -> None:
 
 @contextmanager
 def told(directory: Path, *calls: tuple[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a server, and send calls line by line, numbered from 1, as a client of 2024 does."""
+    """Start a server, and send calls of tools line by line, numbered from 1, as a client of 2024 does."""
+    asked = [("tools/call", {"name": tool, "arguments": arguments}) for tool, arguments in calls]
+    with asked_for(directory, *asked) as process:
+        yield process
+
+
+@contextmanager
+def asked_for(directory: Path, *requests: tuple[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server, and send requests line by line, numbered from 1."""
     directory.mkdir(parents=True, exist_ok=True)
     messages = [HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
-    for number, (tool, arguments) in enumerate(calls, 1):
-        params = {"name": tool, "arguments": arguments}
-        messages.append({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+    for number, (method, params) in enumerate(requests, 1):
+        messages.append({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     pipe = subprocess.PIPE
     with subprocess.Popen(SERVER, cwd=directory, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
@@ -88,6 +95,42 @@ def test_a_client_of_2024_is_served_and_a_closed_pipe_ends_the_server(tmp_path: 
     assert said[8]["result"]["structuredContent"]["id"].endswith("/LEARN-001")
     [session] = Memory(tmp_path / "shop/.bmad/sessions").sessions()
     assert session.get("LEARN-001").data["learned_by"] == "raw client"
+
+
+LONG = "x" * 99_000
+QUOTING: list[tuple[str, dict[str, Any]]] = [
+    ("tools/call", {"name": "memory_get", "arguments": {"ids": [LONG]}}),
+    ("tools/call", {"name": "memory_get", "arguments": {LONG: 1}}),
+    ("tools/call", {"name": LONG, "arguments": {}}),
+    ("tools/call", {"name": "memory_timeline", "arguments": {"session": LONG}}),
+    ("tools/call", {"name": "memory_search", "arguments": {"query": LONG, "project": LONG}}),
+    ("tools/call", {"name": "memory_update", "arguments": {"id": LONG, "note": "x"}}),
+    ("tools/call", {"name": "memory_forget", "arguments": {"ids": [LONG], "reason": "x"}}),
+    (
+        "tools/call",
+        {
+            "name": "memory_record",
+            "arguments": {"kind": "decision", "text": "x", "about": [f"resolves {LONG}"]},
+        },
+    ),
+    ("resources/read", {"uri": f"smp://memory/{LONG}/DEC-001"}),
+    ("resources/read", {"uri": LONG}),
+    ("prompts/get", {"name": LONG}),
+    ("prompts/get", {"name": "recall", "arguments": {"topic": LONG}}),
+    ("prompts/get", {"name": "resume", "arguments": {LONG: "x"}}),
+    (LONG, {}),
+]
+
+
+def test_no_refusal_is_longer_than_its_limit_whatever_it_quotes(tmp_path: Path) -> None:
+    """The lines as they leave the server: answers, refusals, and the errors of the protocol."""
+    project = tmp_path / "shop"
+    Memory(project / ".bmad/sessions").create_session().record_decision("Limit", made_by="architect")
+    with asked_for(project, *QUOTING) as process:
+        for number, said in received(process, len(QUOTING)).items():
+            line = json.dumps(said)
+            assert len(line) <= 8192, (number, line[:200])
+            assert "x" * 1001 not in line, (number, line[:200])
 
 
 def test_a_server_that_is_killed_in_the_middle_of_a_call_loses_nothing_acknowledged(tmp_path: Path) -> None:

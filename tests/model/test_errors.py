@@ -21,6 +21,9 @@ from smp_client import (
     UnsafePath,
 )
 from smp_client.model import errors
+from smp_client.model.layout import check_session_id
+from smp_client.model.quotation import shown
+from smp_client.model.record import check_memory_id, check_memory_name
 
 CLASSES = [
     cls
@@ -93,3 +96,23 @@ def test_a_fault_of_the_machine_is_told_from_that_of_a_piece(
     error: Exception, expected: bool
 ) -> None:
     assert errors.is_of_machine(error) is expected
+
+
+SECRET = "ghp_" + "a1B2" * 9
+
+
+def test_a_quoted_value_is_short_and_without_secrets() -> None:
+    for value in ("x" * 99_000, b"x" * 99_000, ["x"] * 99_000, 10**99_000, [SECRET]):
+        assert len(shown(value)) <= 81
+        assert SECRET[:20] not in shown(value)
+    assert SECRET[:20] not in shown(f"{'x' * 60} {SECRET}")  # of which the end would be cut off
+
+
+def test_a_message_is_bounded_and_keeps_its_advice() -> None:
+    said = str(Invalid(["x" * 99_000]))
+    assert len(said) < 2_200
+    assert said.endswith(Invalid.advice)
+    for check in (check_memory_id, check_memory_name, check_session_id):
+        with pytest.raises(Invalid) as refused:
+            check("x" * 99_000)
+        assert len(str(refused.value)) < 400
