@@ -43,6 +43,7 @@ _CLOSE_FROM = 5  # letters: one slip in fewer makes too many other words
 _CLOSE = 0.8  # of 1: how much of its letters a word shares with one that it may be meant for
 _CLOSE_CAP = 5  # stems that one word may be meant for
 _AS_USUAL = 0.25  # of the memories with one spelling of a compound, so many must have the other
+_NAMED_CAP = 5  # words in one note
 _SPLIT_CAP = 30  # letters of two words written as one
 
 
@@ -56,28 +57,36 @@ class Words(NamedTuple):
 
 
 def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
-    """Look the terms up. With a text, words without a hit are looked for in other spellings."""
+    """Look the terms up. With a text, words without a hit are looked for in other spellings.
+
+    Without a text, a note names the words that no memory has.
+    """
     connection = view.index.connection
     part, everything = view.counts
     found: list[tuple[int, Term]] = []
     others: list[str] = []
-    missing = 0
+    absent: list[str] = []
     terms = [*terms, *(_compounds(connection, terms, text) if text else ())]
-    counts = _counts(connection, [term.match for term in terms])
+    counts = hits(connection, [term.match for term in terms])
     for count, term in zip(counts, terms, strict=True):
         if not count and text and term.is_word and len(others) < _TRIES:
             begun = f"{quoted(term.word)} *" if len(term.word) >= _BEGINNING else ""
             for match in (begun, _close(connection, term.word)):
-                if match and not count and _counts(connection, [owned(view, match)])[0]:
-                    (count,) = _counts(connection, [match])
+                if match and not count and hits(connection, [owned(view, match)])[0]:
+                    (count,) = hits(connection, [match])
                     term = term._replace(match=match)
                     others.append(term.word)
         if count:
             found.append((count, term))
-        elif text and not term.is_extra:
-            missing += 1
+        elif not term.is_extra:
+            absent.append(term.word)
+    note = None
+    if others:
+        note = f"No memory has {_listed(others)}; looked for words that are close."
+    elif absent and not text:
+        note = f"No memory has {_listed(absent)}."
     if not found:
-        return Words("", 1.0)
+        return Words("", 1.0, note)
     weights = {  # as FTS5 weighs a word that so many memories have
         term: max(math.log((everything - count + 0.5) / (count + 0.5)), _LEAST)
         for count, term in found
@@ -85,10 +94,14 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
     rarest = max(weights.values())
     whole = sum(weight for term, weight in weights.items() if not term.is_extra)
     match, is_doubled = _expression(found, part / (everything or 1))
+    missing = len(absent) if text else 0
     whole = (whole + missing * rarest or rarest) * (2 if is_doubled else 1)
-    named = " and ".join(f'"{word}"' for word in others)
-    note = f"No memory has {named}; looked for words that are close." if others else None
     return Words(match, whole, note)
+
+
+def _listed(words: Sequence[str]) -> str:
+    named = [f'"{word}"' for word in words[:_NAMED_CAP]]
+    return " and ".join(named) + (" and others" if len(words) > _NAMED_CAP else "")
 
 
 def owned(view: View, match: str) -> str:
@@ -200,7 +213,7 @@ def _expression(found: Sequence[tuple[int, Term]], part: float) -> tuple[str, bo
     return f"({needed}) AND ({' OR '.join(term.match for _, term in by_count)})", True
 
 
-def _counts(connection: Connection, matches: Sequence[str]) -> list[int]:
+def hits(connection: Connection, matches: Sequence[str]) -> list[int]:
     """Return how many memories each of these finds."""
     count = "SELECT COUNT(*) FROM words WHERE words MATCH one.value"
     rows = connection.execute(f"SELECT ({count}) FROM json_each(?) one", (json.dumps(matches),))
@@ -228,10 +241,10 @@ def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list
             one, two = quoted(first + second), quoted(f"{first} {second}")
             others[one] = two, Term(first + second, f"{one} OR {two}", is_extra=True)
     # Hardly ever is there any: one look at all of them.
-    if not others or _counts(connection, [" OR ".join(others)]) == [0]:
+    if not others or hits(connection, [" OR ".join(others)]) == [0]:
         return []
-    counts = _counts(connection, list(others))
-    usual = _counts(connection, [spelling for spelling, _ in others.values()])
+    counts = hits(connection, list(others))
+    usual = hits(connection, [spelling for spelling, _ in others.values()])
     counted = zip(counts, usual, others.values(), strict=True)
     return [term for count, often, (_, term) in counted if count and count >= _AS_USUAL * often]
 

@@ -27,6 +27,7 @@ from .bm25 import Words, known, owned, strengths
 from .options import NEWEST, Answer, Wanted, one_of
 from .priorities import Columns, View, source
 from .text import IDENTIFIER, Term, question_of, quoted, words
+from .wildcards import expander
 
 _CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
 _LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and not the turns beside
@@ -39,13 +40,15 @@ _READ = "m.key, m.id, m.type, m.scope, m.file, m.data, m.text, m.key IN (SELECT 
 
 def find(view: View, want: Wanted, text: str = "") -> Answer:
     """Return the memories that are wanted; those that match the text, where it has words."""
-    question = question_of(text)
+    notes: list[str] = []
+    question = question_of(text, expander(view, notes))
+    notes += question.notes
     if not question.terms and question.test is None and text.strip():
         return Answer(note=f"There is no word to look for in {shown(text)}.")
     if question.test is not None:
         want = want.also(question.test)
-    if not question.terms:
-        return Answer(list(records(view, want).values()))
+    if not question.terms or question.is_open:
+        return Answer(list(records(view, want).values()), " ".join(notes) or None)
     # From the beginning, so that every page is one of the same whole.
     whole = want._replace(offset=0, limit=want.end)
     found: _Matches = {}
@@ -61,7 +64,8 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     for key, match in _matching(view, whole, terms, around).items():
         found.setdefault(key, match)
     answer = _read(view, dict([*found.items()][want.offset : want.end]))
-    answer.note = terms.note
+    notes += [terms.note] if terms.note else []
+    answer.note = " ".join(dict.fromkeys(notes)) or None
     answer.by = "words and meaning" if terms.near else "words"
     return answer
 

@@ -36,8 +36,8 @@ class Asked(Protocol):
 def search(asked: Asked, text: str = "", **options: Unpack[QueryOptions]) -> Answer:
     """Return the memories that match a text best; without a text, those that matter most now.
 
-    Words are optional and stemmed. "a phrase" and +word are required, -word is excluded, and word*
-    is the beginning of a word.
+    Words are optional and stemmed. "a phrase" and +word are required, and -word is excluded. auth*,
+    *ization and depr?cated are forms of words. AND, OR, NOT and ( ) are written in capitals.
     """
     from .engine import find
 

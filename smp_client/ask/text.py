@@ -3,7 +3,8 @@ alike two short texts are.
 
     plain words      any of them, the rare ones counting most; stop words only if there is no other
     "a phrase"       required, as is +word; -word and -"a phrase" exclude
-    auth*            words that begin so
+    auth*            words that begin so; `*ization` and `depr?cated` stand for words too
+    AND, OR, NOT, () see operators.py
 
 Every text is a question. Only quoted strings reach FTS5: no text is its syntax.
 """
@@ -12,17 +13,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from heapq import nlargest
 from typing import NamedTuple
 
 from ..index.sql import Sql
 from .argument import sayable
+from .operators import Every, Group, Node, Without, tree_of
 
 TEXT_CAP = 65_536  # characters: a longer text was pasted, and its beginning says what it is about
 WORD_CAP = 64  # different plain words of one question: of a longer text the longest, which say most
 MARK_CAP = 64  # a text with more quotes and signs was pasted, not asked
+PATTERN_CAP = 8  # words with stars in one question: each may cost a look at all texts
 PHRASE_CAP = 64  # words of a phrase: FTS5 has a limit, and nobody says as many by chance
 
 STOP_WORDS = frozenset(
@@ -46,8 +49,10 @@ TOKEN = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u0331])*")
 IDENTIFIER = re.compile(r"(?<![^\W\d_])[^\W\d_]+-\d+")  # DEC-001, whose halves mean nothing
 _CONTRACTED = ("s", "re", "ve", "ll", "d", "m")  # behind an apostrophe
 _PIECE = re.compile(
-    r"""(?P<sign>(?<![^\s(])[+-](?=["\w]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"()]+))"""
+    r"""(?P<sign>(?<![^\s(])[+-](?=["\w*]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"()]+))"""
 )
+_PATTERN = re.compile(r"[^\W_]*(?:[*?][^\W_]*)+")
+_PATTERN_LETTERS = 2  # at least: fewer stand for too many words
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟", '"'))
 
 
@@ -65,30 +70,131 @@ class Asked(NamedTuple):
 
     terms: tuple[Term, ...] = ()
     test: Sql | None = None
+    notes: tuple[str, ...] = ()
+    # A memory without any of the words may answer it too, as in `oauth OR NOT login`.
+    is_open: bool = False
 
 
-def question_of(text: str) -> Asked:
+class Expansion(NamedTuple):
+    """The words that a pattern stands for."""
+
+    match: str  # how FTS5 finds them, in all their forms
+    exact: Sql | None = None  # the memories that have them in just this form
+
+
+Expand = Callable[[str], Expansion]
+
+
+def begun(pattern: str) -> Expansion:
+    """Return how FTS5 finds words that begin so: the pattern `auth*` without a look at words."""
+    return Expansion(f"{_row(pattern)} *")
+
+
+def question_of(text: str, expand: Expand = begun) -> Asked:
     """Return the question that a text asks; one without terms and test where it has no words."""
-    pieces = list(_PIECE.finditer(text[:TEXT_CAP].translate(_QUOTES)))
+    text = text[:TEXT_CAP].translate(_QUOTES)
+    tree = tree_of(text, MARK_CAP)
+    if tree is None:
+        group = _group(text, expand)
+        tests = [*group.required, *group.excluded]
+        return Asked(_first(group.terms), Sql.joined(" AND ", tests) if tests else None)
+    part = _part(tree.root, expand)
+    if part is None:
+        return Asked(notes=tree.notes)
+    return Asked(_first(part.terms), part.condition, tree.notes, part.is_open)
+
+
+class _Part(NamedTuple):
+    """A part of a question with operators."""
+
+    terms: Sequence[Term]  # that a memory may have
+    condition: Sql
+    is_open: bool = False  # a memory without any of the terms may fit too
+
+
+def _part(node: Node, expand: Expand) -> _Part | None:
+    """Return the terms and the condition of a node; None if it has no words."""
+    if isinstance(node, Group):
+        group = _group(node.text, expand)
+        tests = [*group.required, *group.excluded]
+        if group.terms and not group.required:
+            tests.append(_having(" OR ".join(term.match for term in _first(group.terms))))
+        if not tests:
+            return None
+        return _Part(group.terms, Sql.joined(" AND ", tests), is_open=not group.terms)
+    if isinstance(node, Without):
+        part = _part(node.part, expand)
+        return part and _Part((), part.condition.wrapped("NOT ({})"), not part.is_open)
+    parts = [part for one in node.parts if (part := _part(one, expand)) is not None]
+    if not parts:
+        return None
+    terms = [term for part in parts for term in part.terms]
+    conditions = [part.condition.wrapped("({})") for part in parts]
+    if isinstance(node, Every):
+        is_open = all(part.is_open for part in parts)
+        return _Part(terms, Sql.joined(" AND ", conditions), is_open)
+    return _Part(terms, Sql.joined(" OR ", conditions), any(part.is_open for part in parts))
+
+
+class _Words(NamedTuple):
+    """A group of words without operators: any term may match, and all tests must."""
+
+    terms: list[Term]
+    required: list[Sql]
+    excluded: list[Sql]
+
+
+def _group(text: str, expand: Expand) -> _Words:
+    pieces = list(_PIECE.finditer(text))
     marks = sum(piece["word"] is None or bool(piece["sign"]) for piece in pieces)
-    terms: list[Term] = []
+    group = _Words([], [], [])
     chunks: list[str] = []  # plain words
-    tests: list[Sql] = []
+    patterns: list[Sql] = []
     for piece in pieces:
-        sign, said = piece["sign"], piece["phrase"] or piece["word"] or ""
-        is_begun = piece["word"] is not None and said.endswith("*")
-        if marks > MARK_CAP or not (sign or is_begun or piece["word"] is None):
+        sign = piece["sign"]
+        said = piece["phrase"] or piece["word"] or ""
+        is_phrase = piece["word"] is None
+        pattern = "" if is_phrase or len(patterns) == PATTERN_CAP else _pattern(said)
+        if marks > MARK_CAP or not (sign or pattern or is_phrase):
             chunks += said.split()
-        elif match := _row(_core(said) if sign and piece["word"] else said):
-            match = f"{match} *" if is_begun else match
-            terms += [] if sign == "-" else [Term(said.lower(), match)]
-            if sign or not is_begun:
-                opposite = "NOT " if sign == "-" else ""
-                matching = f"m.key {opposite}IN (SELECT rowid FROM words WHERE words MATCH ?)"
-                tests.append(Sql(matching, (match,)))
-    plain, stop_words = _terms(chunks)
-    terms += plain
-    return Asked(_first(terms or stop_words), Sql.joined(" AND ", tests) if tests else None)
+            continue
+        plain = said if is_phrase else _core(said)
+        found = expand(pattern) if pattern else Expansion(_row(plain))
+        if not found.match:
+            continue
+        test = found.exact or _having(found.match)
+        if sign == "-":
+            group.excluded.append(test.wrapped("NOT {}"))
+            continue
+        group.terms.append(Term(said.lower(), found.match))
+        if pattern and not sign:
+            patterns.append(test)
+        else:
+            group.required.append(test)
+    terms, stop_words = _terms(chunks)
+    group.terms.extend(terms)
+    if patterns and not group.required:
+        others = [_having(" OR ".join(term.match for term in _first(terms)))] if terms else []
+        group.required.append(Sql.joined(" OR ", [*patterns, *others]).wrapped("({})"))
+    if not group.terms:
+        group.terms.extend(stop_words)
+    return group
+
+
+def _pattern(said: str) -> str:
+    """Return the pattern for words that a person typed; empty if it is a plain word."""
+    if "*" not in said and "?" not in said:
+        return ""
+    said = said.rstrip(".,;:!?")  # a question mark behind a word ends a question
+    letters = sum(map(len, TOKEN.findall(said)))
+    if letters < _PATTERN_LETTERS or "**" in said:
+        return ""
+    is_pattern = _PATTERN.fullmatch(said) or said.endswith("*")
+    return said.lower() if is_pattern else ""
+
+
+def _having(match: str) -> Sql:
+    return Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (match,))
 
 
 def words(text: str) -> list[str]:

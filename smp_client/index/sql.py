@@ -19,6 +19,10 @@ class Sql(NamedTuple):
         parameters = tuple(value for part in listed for value in part.parameters)
         return cls(word.join(part.text for part in listed), parameters)
 
+    def wrapped(self, around: str) -> Sql:
+        """Return this piece in the place of `{}`, as in `NOT ({})`."""
+        return Sql(around.replace("{}", self.text), self.parameters)
+
 
 def within(column: str, scopes: Sequence[str]) -> Sql:
     """Return the condition that the column names one of the scopes."""

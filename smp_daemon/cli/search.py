@@ -39,7 +39,8 @@ def search(call: Call) -> None:
     """Find the memories that match a text best.
 
     Without a text, those that matter most now. Any of the words may match; "a phrase" and +word
-    must, -word (behind --) must not, and auth* is the beginning of a word.
+    must, -word (behind --) must not. auth*, *ization and depr?cated are forms of words. AND, OR,
+    NOT and ( ) are written in capitals.
 
     \b
     smp search oauth tokens --type decision --since "last 7 days"

@@ -70,8 +70,20 @@ def ask(table: sqlite3.Connection, text: str) -> set[str]:
         # excluded
         ("security -hourly", {"oauth"}),
         ("-security", EVERYTHING - {"oauth", "token"}),
-        # no operators: words and parentheses as in any text
-        ("hourly AND (band OR foo)", {"token", "music", "names"}),
+        # operators are in capitals, and need words on both sides
+        ("hourly and (band or foo)", {"token", "music", "names"}),
+        ("hourly AND (band OR foo)", set()),
+        ("authentic AND (hourly OR foo)", {"token"}),
+        ("(authentic OR band) AND NOT hourly", {"oauth", "music"}),
+        ("security NOT hourly", {"oauth"}),
+        ("security NOT(hourly OR alice)", set()),
+        ("hourly OR band AND play", {"token", "music"}),
+        ('"support group" OR hourly', {"group", "token"}),
+        ("token hourly AND security", {"token"}),
+        ("NOT security", EVERYTHING - {"oauth", "token"}),
+        ("AND hourly OR", {"token"}),
+        ("(hourly AND rotated", {"token"}),
+        ('"AND" hourly', set()),
         # stars
         ("auth*", {"oauth", "token"}),
         # nothing to look for
