@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .ask import questions
 from .disk.place import ARCHIVE, Place, archived_scope, directory_of, scopes
-from .disk.policy import Options
+from .disk.policy import Options, Published, published
 from .model import errors, layout
 from .model.door import front_door
 from .model.layout import GLOBAL, METADATA
@@ -46,8 +46,25 @@ class Memory(Place):
 
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
         super().__init__(root)
-        self.options = Options(**options)
+        self._options = Options(**options)
+        self._given: dict[str, Any] = options
+        self._said: Published | None = None
         self._fresh: Fresh | None = None
+
+    @property
+    def options(self) -> Options:
+        """Return the options that were given, then those that are published under the root."""
+        said = published(self.tree)
+        if self._said is not said:
+            self._said = said
+            self._options = Options(**{**said.client, **self._given})
+        return self._options
+
+    @options.setter
+    def options(self, options: Options) -> None:
+        self._options = options
+        self._given = options._asdict()
+        self._said = None
 
     search = questions.search
     by_topic = questions.by_topic
@@ -86,7 +103,9 @@ class Memory(Place):
         """Return this memory with other options. Both share the open index."""
         changed = Memory.__new__(Memory)
         vars(changed).update(vars(self))
-        changed.options = self.options._replace(**options)
+        changed._given = {**self._given, **options}
+        changed._options = Options(**changed._given)
+        changed._said = None
         return changed
 
     def close(self) -> None:

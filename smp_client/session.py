@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .ask import questions
-from .disk import journal
+from .disk import journal, tally
 from .disk.append import append
 from .disk.place import archived_scope, has_evicted
 from .disk.rewrite import rewrite
@@ -222,7 +222,9 @@ class RecordFiles(Writer):
         kind = self._kind_named(kind.name)
         at = timestamp if timestamp is not None else self._now()
         body = new_fields(kind, fields, at, self.scope.redaction)
-        value = append(self.scope, kind, body, self.quota_bytes)
+        with tally.timed(self.scope.tree.path, tally.WRITE):
+            value = append(self.scope, kind, body, self.quota_bytes)
+        tally.redacted(self.scope.tree.path, body.get(FIELD))
         return as_record(kind, self.scope.name, value)
 
     def _write(self, write: Callable[[Transaction], T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .disk import journal
+from .disk import journal, tally
 from .disk.append import Reserved, reserve, with_id
 from .disk.session_files import (
     artifact_file,
@@ -105,7 +105,8 @@ class Transaction(Writer):
             quota_bytes=self._session.quota_bytes(),
             doing="committing a transaction",
         )
-        kept = apply(self.scope, request)
+        with tally.timed(self.scope.tree.path, tally.WRITE):
+            kept = apply(self.scope, request)
         if kept:
             said = "was changed by hand just now, and stays; all else is written."
             raise Conflict(f"{', '.join(kept)} {said}")

@@ -1,9 +1,10 @@
 """The log: JSON lines for the journal and for a file, readable lines on a terminal.
 
-Each line has `timestamp`, `level`, `component`, `event` and `session_id` (null where it is about
-no session), then its values. Lines go to stderr or to one rotating file. A line that cannot be
-written is dropped, and `problem` says why until a line is written again. Secrets are redacted here,
-wherever a value comes from: names of files are given by others. Only this module uses structlog.
+Each line has `timestamp`, `level`, `component`, `session_id` (null where it is about no session)
+and `message`, which is `event` as well, then its values. Lines go to stderr or to one rotating
+file. A line that cannot be written is dropped, and `problem` says why until a line is written
+again. Secrets are redacted here, wherever a value comes from: names of files are given by others.
+Only this module uses structlog.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from .config.settings import Configuration
 
 __all__ = ["FilteringBoundLogger", "Log", "ms_since"]
 
-_FIRST = ("timestamp", "level", "component", "event", "session_id")
+_FIRST = ("timestamp", "level", "component", "session_id", "message", "event")
+_LEVELS = ("debug", "info", "warning", "error", "critical")
 _STALLED_S = 1.0
 _CONSOLE = structlog.dev.ConsoleRenderer(
     colors=False, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
@@ -40,15 +42,20 @@ class Log:
     def __init__(self, settings: Configuration) -> None:
         self.problem = ""  # why the last line was dropped
         self._lock = threading.Lock()
-        self._file: Path | None = settings["log.file"]
-        self._max_bytes: int = settings["log.max_bytes"]
+        self.configure(settings)
         level = structlog.processors.add_log_level
         stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
         self.logger: FilteringBoundLogger = structlog.wrap_logger(
             self,
-            processors=[level, stamp, self._render],
-            wrapper_class=structlog.make_filtering_bound_logger(settings["log.level"]),
+            processors=[level, self._filter, stamp, self._render],
+            wrapper_class=structlog.make_filtering_bound_logger("debug"),
         )
+
+    def configure(self, settings: Configuration) -> None:
+        """Use these settings from the next line on."""
+        self._level: str = settings["log.level"]
+        self._max_bytes: int = settings["log.max_bytes"]
+        self._file: Path | None = settings["log.file"]
         is_seen = self._file is None and sys.stderr is not None and sys.stderr.isatty()
         self._console = _CONSOLE if is_seen else None
 
@@ -89,12 +96,19 @@ class Log:
         finally:
             os.close(descriptor)
 
+    def _filter(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        """Drop a line below the level, which may change while bound loggers are in use."""
+        if _LEVELS.index(event["level"]) < _LEVELS.index(self._level):
+            raise structlog.DropEvent
+        return event
+
     def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
         event = structlog.processors.format_exc_info(logger, method, event)
         clean = {name: _clean(value) for name, value in event.items()}
         if self._console is not None:
             shown = {name: value for name, value in clean.items() if value not in (None, [], {})}
             return self._console(logger, method, shown)
+        clean["message"] = clean.get("event")
         return json.dumps({name: clean.get(name) for name in _FIRST} | clean)
 
 

@@ -6,12 +6,12 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
+from smp_client import AlreadyLed, LockTimeout, Memory, Options, SMPError
 from smp_client.disk.locks import holder, lock
 from smp_client.disk.place import has_moved, is_there
 from smp_client.disk.policy import publish
@@ -19,8 +19,6 @@ from smp_client.index.database import Index, refuse_links
 from smp_client.index.schema import UnusableIndex
 from smp_client.model.errors import is_of_machine
 from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER
-from smp_client.model.priority import Policy
-from smp_client.model.ranking import Weights
 from smp_client.redaction.redact import harmless
 
 from .ingest.debounce import EVERYTHING, Debounce
@@ -46,6 +44,10 @@ STARTING = "starting"  # the subject of a problem, until the tree is watched and
 QUIET_S, LONGEST_WAIT_S = 0.05, 0.5
 
 
+def _leading(options: Options) -> Options:
+    return options._replace(is_leading=True, lock_timeout_s=PATIENCE_S)
+
+
 class Root:
     """A tree. `lead` takes the lead, `close` gives it up."""
 
@@ -54,7 +56,8 @@ class Root:
         log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
         self.memory = memory
-        memory.options = memory.options._replace(is_leading=True, lock_timeout_s=PATIENCE_S)
+        self.configured = memory.options  # as published; the daemon itself waits less for a lock
+        memory.options = _leading(memory.options)
         self.path: Path = memory.root
         self.log: FilteringBoundLogger = log.bind(root=str(memory.root))
         # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
@@ -153,10 +156,14 @@ class Root:
                     who = holder(self.memory.tree, LEAD_SCOPE, LEAD) or "another process"
                     raise AlreadyLed(f"{self.path} is looked after already, by {who}.") from error
         self._inode = os.stat(self.path).st_ino
-        # The configured decay, ranking and redaction hold for every client.
-        options = self.memory.options
-        policy, weights = options.policy or Policy(), options.weights or Weights()
-        publish(self.memory.tree, policy, weights, options.redaction)
+        publish(self.memory.tree, self.configured)
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Use other options from now on, and publish them for every client."""
+        self.configured = self.configured._replace(**options)
+        self.memory.options = _leading(self.configured)
+        if self.is_there():
+            publish(self.memory.tree, self.configured)
 
     # The index.
 

@@ -8,9 +8,10 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.disk.place import is_archived
@@ -43,6 +44,7 @@ class Worker:
         self.ready = threading.Event()  # set when every tree has been watched and then scanned
         self.next_runs: dict[str, str] = {}
         self.log_problem = ""  # why lines of the log are dropped
+        self.settings: dict[str, Any] = {}  # for the status: the file, when it was read, …
         self._log = log
         self._queue: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._stop = threading.Event()
@@ -82,6 +84,11 @@ class Worker:
     def ask_for(self, job: str) -> None:
         for root in self.roots:
             self._queue.put(partial(self._maintenance.ask_for, job, root))
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Use and publish these options for every tree, between two pieces of work."""
+        for root in self.roots:
+            self._queue.put(partial(root.configure, options))
 
     def stop(self) -> None:
         self._stop.set()
@@ -265,12 +272,14 @@ class Worker:
     def _heartbeat(self, root: Root) -> None:
         if not root.is_there():
             return
-        problems = filter(None, [*root.problems.values(), self.log_problem])
+        settings = self.settings
+        own = [*root.problems.values(), self.log_problem, settings.get("problem", "")]
+        problems = filter(None, own)
         status = {
             "version": __version__, "pid": os.getpid(), "started_at": self._started_at,
             "heartbeat_at": render_time(now()), "watching": root.watcher.mode,
             "lag_ms": root.lag_ms, "unindexed_files": len(root.waiting),
-            "drops": root.inbox.waits,
+            "drops": root.inbox.waits, "settings": settings,
             "problems": sorted(map(harmless, problems)),
             "jobs": {name: {**vars(job), "next_run": self.next_runs.get(name)}
                      for name, job in root.jobs.items()},

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ..disk import tally
 from ..disk.place import session_of
 from ..disk.policy import Options, published
 from ..index.fresh import Fresh, Question, Source
@@ -60,7 +61,8 @@ class Asker(NamedTuple):
         def ready(index: Index) -> None:
             prepare(index, now, policy)
 
-        return self.fresh.answer(Question(self.scopes, ready, asked))
+        with tally.timed(self.fresh.place.tree.path, tally.QUERY):
+            return self.fresh.answer(Question(self.scopes, ready, asked))
 
     def _policy(self) -> tuple[Policy, Weights]:
         if self.options.policy and self.options.weights:

@@ -1,17 +1,18 @@
-"""How a client behaves, and the daemon's configuration of decay, ranking and redaction for it.
+"""How a client behaves, and the configuration that daemon and command publish for every client.
 
 The configuration is in `.smp/policy.json`, so that library and command answer and write alike.
 Without the file, or where a part of it makes no sense, the defaults hold: secrets are redacted. A
-client with a policy of its own uses that.
+client with an option of its own uses that.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..model.errors import SMPError
@@ -34,7 +35,7 @@ class Options(NamedTuple):
     """How a client behaves. Policies that are None are those of the daemon's configuration."""
 
     quota_bytes: int = DEFAULT_QUOTA_BYTES
-    lock_timeout_s: float = 15.0
+    lock_timeout_s: float = 5.0
     clock: Callable[[], datetime] = now
     policy: Policy | None = None  # how memories decay
     weights: Weights | None = None  # which memories stand first in an answer
@@ -46,12 +47,70 @@ class Options(NamedTuple):
     redaction: Redaction | None = None  # which secrets are redacted in every write
 
 
-def publish(tree: Tree, policy: Policy, weights: Weights, redaction: Redaction | None) -> None:
+# The numbers of these options are published. Beside each: the least and the largest value.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "quota_bytes": (64 * 1024, 256 * 1024 * 1024),
+    "lock_timeout_s": (0, 3600),
+    "deleted_days": (0, 36_500),
+    "idle_after_hours": (0, 876_000),
+    "decaying_after_days": (0, 36_500),
+    "archive_after_days": (0, 36_500),
+    "gentle_at_pct": (1, 100),
+    "gentle_reduction_pct": (1, 100),
+    "forced_at_pct": (1, 100),
+    "forced_reduction_pct": (1, 100),
+    "summarized_above_turns": (0, 1_000_000),
+}
+
+
+def publish(tree: Tree, options: Options) -> None:
     """Write the configuration for every client under a root."""
-    wanted = (redaction or Redaction())._asdict()
+    tree.replace(POLICY_FILE, _render(options), durable=False)
+
+
+def is_published(tree: Tree, options: Options) -> bool:
+    """Return whether these options are what every client under the root is told."""
+    with suppress(OSError, SMPError):
+        return tree.read(POLICY_FILE) == _render(options)
+    return False
+
+
+def _render(options: Options) -> bytes:
+    wanted = (options.redaction or Redaction())._asdict()
     wanted["patterns"] = said_of(wanted["patterns"])
-    content = {"version": 1, **_numbers(policy, weights), "redaction": wanted}
-    tree.replace(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n", durable=False)
+    numbers = _numbers(options.policy or Policy(), options.weights or Weights())
+    content = {"version": 1, **numbers, "redaction": wanted, "client": _of_client(options)}
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def _of_client(options: Options) -> dict[str, Any]:
+    """Return the options of a client that are published, by their names."""
+    known = {**options._asdict(), "deleted_days": options.retention.deleted_days}
+    known |= options.thresholds._asdict() | options.compaction._asdict()
+    return {"automatic": options.compaction.automatic, **{name: known[name] for name in _BOUNDS}}
+
+
+def _client_options(said: Any) -> dict[str, Any]:
+    """Return the options of a client in a file. Raise ValueError where one makes no sense."""
+    if said is None:
+        return {}  # of an earlier version
+    for name, (least, most) in _BOUNDS.items():
+        # NaN is neither above nor below another number.
+        if type(said[name]) not in (int, float) or not least <= said[name] <= most:
+            raise ValueError(name)
+    numbers = {**said, "automatic": said["automatic"] is not False}
+    numbers["quota_bytes"] = int(said["quota_bytes"])
+
+    def part(kind: type[Thresholds] | type[CompactionPolicy]) -> Any:
+        return kind(**{name: numbers[name] for name in kind._fields if name in numbers})
+
+    return {
+        "quota_bytes": numbers["quota_bytes"],
+        "lock_timeout_s": numbers["lock_timeout_s"],
+        "thresholds": part(Thresholds),
+        "compaction": part(CompactionPolicy),
+        "retention": RetentionPolicy(numbers["deleted_days"]),
+    }
 
 
 def _numbers(policy: Policy, weights: Weights) -> dict[str, Any]:
@@ -66,6 +125,7 @@ class Published(NamedTuple):
     weights: Weights = Weights()
     redaction: Redaction = Redaction()
     is_sound: bool = True  # whether the file is one of ours, or is not there
+    client: Mapping[str, Any] = MappingProxyType({})  # further options, by their names
 
 
 def published(tree: Tree) -> Published:
@@ -101,7 +161,12 @@ def _parse(content: bytes) -> Published:
     if not _fits({"decay": decay, "ranking": ranking}, _numbers(Policy(), Weights())):
         return Published(redaction=redaction, is_sound=False)  # of another version, perhaps
     rules = {name: Rule(**rule) for name, rule in decay["rules"].items()}
-    return Published(Policy(**{**decay, "rules": rules}), Weights(**ranking), redaction)
+    policy = Policy(**{**decay, "rules": rules})
+    try:
+        client = _client_options(said.get("client"))
+    except _NONSENSE:
+        return Published(policy, Weights(**ranking), redaction, is_sound=False)
+    return Published(policy, Weights(**ranking), redaction, client=client)
 
 
 def _fits(said: Any, ours: Any) -> bool:

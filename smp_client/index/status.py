@@ -42,6 +42,8 @@ ADVICE = (
     "Remove it from the file, or the memory with smp delete."
     " The daemon redacts secrets by their shape alone, if redaction.unlocked_edits says so"
 )
+NOT_INDEXED = "not indexed"
+_PLACES = (layout.ARCHIVED, layout.DELETED)
 _NAMED_FILES = 3  # of those that cannot be read
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
@@ -183,6 +185,10 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
                 if tree.exists(f"{place}/{name}/{file}"):
                     root.sessions[place] = root.sessions.get(place, 0) + 1
                     counted.add(name)
+    known = sum(count for state, count in root.sessions.items() if state not in _PLACES)
+    sessions = [name for name in active if layout.is_session_id(name)]
+    if len(sessions) > known:  # there is no index, or it does not know them yet
+        root.sessions[NOT_INDEXED] = len(sessions) - known
     root.quarantined = len(list(quarantined(tree)))
     if not published(tree).is_sound:
         mend = "Restart the daemon, or remove the file."

@@ -12,7 +12,7 @@ from functools import wraps
 from types import FunctionType, GeneratorType
 from typing import ParamSpec, TypeVar, cast
 
-from .errors import storage_failed
+from . import errors
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,7 +29,7 @@ def front_door(public: C) -> C:
         if isinstance(member, FunctionType):
             setattr(public, name, guarded(member))
         elif isinstance(member, property) and member.fget is not None:
-            setattr(public, name, property(guarded(member.fget)))
+            setattr(public, name, property(guarded(member.fget), member.fset))
     return public
 
 
@@ -46,8 +46,13 @@ def guarded(function: Callable[P, R], name: str = "") -> Callable[P, R]:
             answer = function(*given, **named)
         except BrokenPipeError:
             raise  # nobody reads the caller's own stream
+        except errors.SMPError as error:
+            _report(error, given)
+            raise
         except _failures() as error:
-            raise storage_failed(_failing(name, given), error) from error
+            failed = errors.storage_failed(_failing(name, given), error)
+            _report(failed, given)
+            raise failed from error
         if isinstance(answer, GeneratorType):
             return cast("R", _guarded_steps(answer, _failing(name, given)))
         return answer
@@ -61,16 +66,30 @@ def _guarded_steps(answers: Iterator[R], failing: str) -> Iterator[R]:
     except BrokenPipeError:
         raise
     except _failures() as error:
-        raise storage_failed(failing, error) from error
+        raise errors.storage_failed(failing, error) from error
 
 
 def _failing(name: str, given: tuple[object, ...]) -> str:
     """Return the beginning of a message: the method, and the root of its object."""
+    root = _root_of(given)
+    return f"{name} failed in {root}" if root else f"{name} failed"
+
+
+def _root_of(given: tuple[object, ...]) -> str:
+    """Return the root of the object whose method is called; "" where it has none."""
     one: object = given[0] if given else None
     for owner in ("session", "_session", "memory", "tree"):
         one = getattr(one, "__dict__", {}).get(owner, one)
     root = getattr(one, "path", None)
-    return f"{name} failed in {root}" if isinstance(root, str) else f"{name} failed"
+    return root if isinstance(root, str) else ""
+
+
+def _report(error: errors.SMPError, given: tuple[object, ...]) -> None:
+    """Report an error once, although it passes several guarded methods."""
+    root = _root_of(given)
+    if root and not error.is_reported:
+        error.is_reported = True
+        errors.report(root, error)
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -72,10 +72,15 @@ def conceal(text: str) -> str:
     return text
 
 
+def report(root: str, error: SMPError) -> None:
+    """Note for operators that an error leaves the library. `disk.tally` puts its function here."""
+
+
 class SMPError(Exception):
     code: ClassVar[str] = "MEM_E000"
     recoverable: ClassVar[bool] = False
     advice: str = ""
+    is_reported = False
 
     def __init__(
         self, message: str, *, advice: str | None = None, session_id: str | None = None

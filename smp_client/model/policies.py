@@ -27,6 +27,7 @@ class CompactionPolicy(NamedTuple):
     recent_access_hours: float = 48.0  # nor are memories that were read since then,
     preserved_above: float = 0.7  # nor those with more priority than this
     automatic: bool = True
+    summarized_above_turns: int = 500  # a conversation with more turns is summarised; 0 for never
 
     def for_session(self, metadata: dict[str, Any]) -> CompactionPolicy:
         """Return the policy with the session's `compaction_config`, as far as it makes sense."""

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 EXIT_ERROR = 1
+EXIT_UNKNOWN = 3  # of `smp status`, also after a wrong call
 # By the code of the error, so that no class need be imported; the first two are wrong calls.
 EXIT_BY_CODE = {"MEM_E004": 2, "MEM_E008": 2, "MEM_E015": 4, "MEM_E016": 5}
 
@@ -139,7 +140,9 @@ def _report(error: Exception) -> int:
             error.show()  # the help
         else:  # a mistyped argument may be a secret
             click.UsageError(harmless(error.format_message()), error.ctx).show()
-        return error.exit_code
+        # Monitoring takes 1 and 2 of the health command for degraded and down.
+        is_health = error.ctx is not None and error.ctx.info_name == "status"
+        return EXIT_UNKNOWN if is_health else error.exit_code
     if not isinstance(error, (SMPError, OSError, click.ClickException)):
         raise error
     if isinstance(error, OSError):

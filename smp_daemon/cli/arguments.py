@@ -208,7 +208,24 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
     configured = load()
     if not root and not place.is_dir() and len(configured["roots"]) == 1:
         place = configured["roots"][0]
-    return Memory(place, **configured.options)
+    memory = Memory(place, **configured.options)
+    _tell_other_clients(memory)
+    return memory
+
+
+def _tell_other_clients(memory: Memory) -> None:
+    """Publish the settings for programs that use the library, unless a daemon does it."""
+    from smp_client import SMPError
+    from smp_client.disk.locks import holder
+    from smp_client.disk.policy import is_published, publish
+    from smp_client.model.layout import LEAD, LEAD_SCOPE, MARKER
+
+    with suppress(OSError, SMPError):  # a tree that is read-only, or of a newer format
+        memory.require_known_version()
+        if not memory.tree.exists(MARKER) or is_published(memory.tree, memory.options):
+            return
+        if holder(memory.tree, LEAD_SCOPE, LEAD) is None:
+            publish(memory.tree, memory.options)
 
 
 def find_id(memory: Memory, name: str, *places: str) -> str:

@@ -38,7 +38,7 @@ def run(call: Call) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         trees = " and ".join(str(memory.root) for memory in memories)
         click.echo(f"SMP looks after {trees} until you press Ctrl-C.", err=True)
-    run_daemon(memories, Log(settings), settings)
+    run_daemon(memories, Log(settings), settings, lambda: load(call.config))
 
 
 def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[Path]:
@@ -146,6 +146,32 @@ def check(call: Call) -> None:
     none = "There is no configuration file: the defaults are used."
     said: dict[str, Any] = {"file": loaded.file and str(loaded.file), "ok": True}
     call.print(said, f"{loaded.file} is good: {given}." if loaded.file else none)
+
+
+@command(
+    "--root --json",
+    "--timeout SECONDS:30  How long to wait for the daemon.",
+    group=config,
+)
+def reload(call: Call) -> None:
+    """Have the running daemon read its settings again; exits 5 where the file is bad.
+
+    Settings that need a restart are named.
+    """
+    from smp_client.disk.place import Place
+
+    from ..reload import reload as ask_to_reload
+    from . import EXIT_BY_CODE
+
+    said = ask_to_reload(Place(call.root), call.timeout)
+    problem = str(said.get("problem") or "")
+    waiting = [str(key) for key in said.get("needs_restart") or ()]
+    changed = [str(key) for key in said.get("changed") or ()]
+    text = f"Reloaded: {', '.join(changed) or 'nothing has changed'}."
+    if waiting:
+        text += f" Start the daemon again for: {', '.join(waiting)}."
+    call.print(said, problem or text)
+    sys.exit(EXIT_BY_CODE["MEM_E016"] if problem else 0)
 
 
 @command("", group=config)

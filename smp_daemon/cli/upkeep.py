@@ -171,9 +171,12 @@ def init(call: Call) -> None:
 
 @command("", "--deep  Compare disk and index file by file.")
 def status(call: Call) -> None:
-    """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown)."""
+    """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown).
+
+    A wrong call is unknown as well.
+    """
     from smp_client.disk.place import Place
-    from smp_client.index.status import read_status
+    from smp_client.index.status import NOT_INDEXED, read_status
 
     found = read_status(Place(call.root), deep=call.deep)
     root, said, jobs = found.root, found.said, found.said.get("jobs", {})
@@ -190,6 +193,8 @@ def status(call: Call) -> None:
     lag = "" if root.lag_ms is None else f", {root.lag_ms} ms behind the disk"
     memories = out.counted(root.memories, "memory")
     out.tell(f"  sessions: {states or 'none'}; {memories} indexed{lag}")
+    if root.sessions.get(NOT_INDEXED):
+        out.tell("  smp sync indexes the sessions that are not indexed.")
     if said.get("pid") and found.health in ("ok", "degraded"):
         daemon = f"pid {said['pid']}, version {said.get('version')}, since {said.get('started_at')}"
         out.tell(f"  daemon: {daemon}, by {said.get('watching')}")

@@ -190,6 +190,8 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
      "How full a session is when it is made much smaller."),
     ("compaction.forced_reduction_pct", _SMALLER.forced_reduction_pct, _PERCENT,
      "By how much of its size a session is then made smaller."),
+    ("compaction.summarized_above_turns", _SMALLER.summarized_above_turns, _whole(0, 1_000_000),
+     "A conversation with more turns than this is summarised; 0 for never."),
     ("archive.cron", "0 4 * * *", CRON, "When sessions that are due are archived."),
     ("retention.deleted_days", RetentionPolicy().deleted_days, _DAYS,
      "How long deleted memories can be restored."),

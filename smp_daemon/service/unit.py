@@ -147,6 +147,8 @@ StartLimitBurst=5
 
 [Service]
 {account}ExecStart={command}
+# SIGHUP: the daemon reads its settings again. A bad file leaves the old ones in effect.
+ExecReload=/bin/kill -HUP $MAINPID
 # READY=1 comes when the tree is led and scanned, WATCHDOG=1 while the daemon does its work.
 Type=notify
 NotifyAccess=main

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smp_client import Invalid, InvalidQuery, Memory, Session
+from smp_client import Invalid, InvalidQuery, Memory, Options, Session
 from smp_client.disk.policy import POLICY_FILE, Published, publish, published
 from smp_client.model.priority import Policy
-from smp_client.model.ranking import Weights
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 HUGE = 2**70
@@ -89,9 +88,9 @@ WRONG_POLICIES: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("name", WRONG_POLICIES)
 def test_a_policy_that_makes_no_sense_leaves_the_defaults(asked: Session, name: str) -> None:
     memory = Memory(asked.memory.root, count_access=False)
-    publish(memory.tree, Policy(age_rate=0.5), Weights(), None)
-    assert published(memory.tree) == Published(Policy(age_rate=0.5))
-    publish(memory.tree, Policy(), Weights(), None)
+    publish(memory.tree, Options(policy=Policy(age_rate=0.5)))
+    assert published(memory.tree).policy == Policy(age_rate=0.5)
+    publish(memory.tree, Options())
     file = memory.root / POLICY_FILE
     before = file.read_text()
     file.write_text(WRONG_POLICIES[name](before))

@@ -114,3 +114,22 @@ def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
 
 def test_the_version_is_printed() -> None:
     assert smp("--version").stdout == f"smp, version {__version__}\n"
+
+
+def test_status_without_an_index_counts_the_sessions_that_are_there(root: Path) -> None:
+    (root / ".smp/index.db").unlink(missing_ok=True)
+    found = smp("status", "--root", root)
+    assert "sessions: none" not in found.stdout
+    assert "2 not indexed" in found.stdout
+    assert "smp sync" in found.stdout
+    assert run_json(root, "status", code=2)["roots"][0]["sessions"]["not indexed"] == 2
+    run(root, "sync")
+    assert "not indexed" not in smp("status", "--root", root).stdout
+
+
+def test_a_wrong_call_of_status_is_unknown_to_monitoring(root: Path) -> None:
+    """1 and 2 would say that the daemon is degraded or down."""
+    assert smp("status", "--root", root, "--depp").returncode == 3
+    assert smp("status", "--root", root, "extra").returncode == 3
+    assert smp("status", "--root", root / "nowhere").returncode == 3
+    assert smp("sessions", "--root", root, "--depp").returncode == 2

@@ -232,7 +232,7 @@ def test_a_daemon_uses_what_is_configured(tmp_path: Path) -> None:
     config = written(tmp_path / "smp.yaml", text)
     daemon = daemons.Daemon([], tmp_path / "stderr", config)
     try:
-        wait_until(lambda: log.exists() and log.read_text().count('"ready"') == 2, "both are led")
+        wait_until(lambda: log.exists() and log.read_text().count('"message": "ready"') == 2, "both are led")
         assert daemon.stop() == 0
     finally:
         daemon.kill()

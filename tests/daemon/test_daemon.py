@@ -313,8 +313,8 @@ import os, signal, sys, threading
 def trace(frame, event, argument):
     if frame.f_code.co_filename != threading.__file__:
         return trace if event == "call" else None
-    if event == "line" and callable(signal.getsignal(signal.SIGHUP)):
-        os.kill(os.getpid(), signal.SIGHUP)
+    if event == "line" and callable(signal.getsignal(signal.SIGTERM)):
+        os.kill(os.getpid(), signal.SIGTERM)
     return trace
 
 from smp_daemon.cli import main

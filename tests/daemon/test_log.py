@@ -34,15 +34,15 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_line_is_json_with_its_fields_in_order(tmp_path: Path) -> None:
-    """Time, level, component, event and session first, the session null where there is none."""
+    """Time, level, component, session (null where there is none) and message come first."""
     log = log_to(tmp_path / "smp.log")
     log.logger.info("indexed", component="indexer", files=3, path=tmp_path)
     log.logger.bind(component="inbox").warning("refused", session_id="s1", reason="a\nb")
     first, second = lines(tmp_path / "smp.log")
-    assert list(first)[:5] == ["timestamp", "level", "component", "event", "session_id"]
+    assert list(first)[:5] == ["timestamp", "level", "component", "session_id", "message"]
     assert first.pop("timestamp").endswith("Z")
     assert first == {"level": "info", "component": "indexer", "event": "indexed",
-                     "session_id": None, "files": 3, "path": str(tmp_path)}  # fmt: skip
+                     "message": "indexed", "session_id": None, "files": 3, "path": str(tmp_path)}  # fmt: skip
     assert (second["component"], second["session_id"], second["reason"]) == ("inbox", "s1", "a\nb")
 
 

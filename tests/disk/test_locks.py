@@ -48,7 +48,8 @@ def test_a_timeout_says_which_file_is_locked_until_its_holder_is_killed(
             impatient(memory).record_finding("x", discovered_by="a")
         assert (caught.value.code, caught.value.session_id) == ("MEM_E002", "s1")
         assert caught.value.recoverable
-        assert "s1/findings.yaml is locked by another process" in str(caught.value)
+        said = str(caught.value)
+        assert re.search(r"s1/findings.yaml is locked by pid \d+ \(\S*python -c .*\), since", said)
         assert session.records("finding") == []
         assert die("now") == ""
         assert impatient(memory).record_finding("x", discovered_by="a").id == "FIND-001"
@@ -173,3 +174,30 @@ def test_asking_who_has_a_file_open_survives_being_interrupted(tmp_path: Path) -
     program = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "file")]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "in the way\nTrue\n"), done.stderr
+
+
+def test_the_holder_of_a_lock_is_known_by_its_process(session: Session, memory: Memory) -> None:
+    """The kernel says it, so that a writer need not write it down."""
+    with elsewhere(HOLDER, memory.root, "findings.yaml"):
+        pid = locks.holder_pid(memory.tree, "s1", "findings.yaml")
+        assert pid is not None
+        assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())
+    assert locks.holder_pid(memory.tree, "s1", "findings.yaml") is None
+    assert locks.holder_pid(memory.tree, "s1", "never.yaml") is None
+
+
+def test_where_the_kernel_says_nothing_a_note_names_only_a_process_of_this_machine(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_KERNEL_LOCKS", "/proc/nothing-of-the-kind")
+    with lock(memory.tree, "s1", "upkeep", NO_PATIENCE, "trying") as held:
+        assert locks.holder_pid(memory.tree, "s1", "upkeep") == os.getpid()
+        held.note["host"] = "another.example"
+        held.save()
+        assert locks.holder_pid(memory.tree, "s1", "upkeep") is None
+    with elsewhere(HOLDER, memory.root, "findings.yaml"):
+        assert locks.holder(memory.tree, "s1", "findings.yaml") == "another process"
+
+
+def test_waiting_for_a_lock_lasts_five_seconds_by_default() -> None:
+    assert Memory("nowhere").options.lock_timeout_s == 5.0

@@ -14,12 +14,11 @@ from earlier import earlier_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smp_client import Invalid, Memory, Session, SMPError
+from smp_client import Invalid, Memory, Options, Session, SMPError
 from smp_client.change.holdings import holdings
 from smp_client.disk import audit
 from smp_client.disk.policy import POLICY_FILE, publish, published
 from smp_client.model.priority import Policy
-from smp_client.model.ranking import Weights
 from smp_client.model.times import now
 from smp_client.redaction.patterns import Pattern
 from smp_client.redaction.redact import OFF, Redaction
@@ -267,7 +266,7 @@ def test_a_pattern_can_have_a_replacement_of_its_own(memory: Memory) -> None:
         "badge": "b-##",
     }
     gone = Redaction(patterns=own, replacement="<<{kind}>>")
-    publish(memory.tree, Policy(), Weights(), gone)
+    publish(memory.tree, Options(redaction=gone))
     assert published(memory.tree).redaction == gone
     made = session.record_decision("Dear Anna, t-12345", made_by="a", rationale=f"B-17 {TOKEN}")
     assert made.text == "<<opening>>, <a ticket>"
@@ -325,7 +324,7 @@ def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None
     session = memory.create_session(id="s1")
     assert session.record_decision("badge 77", made_by="a").text == "badge 77"
     wanted = Redaction(personal=("email",), patterns=(("badge", "badge ##"),))
-    publish(memory.tree, Policy(), Weights(), wanted)
+    publish(memory.tree, Options(redaction=wanted))
     made = session.record_decision("badge 77 of a@example.com", made_by="a")
     assert made.text == "[redacted: badge] of [redacted: email]"
     assert smp("add", "s1", "turn", "badge 78", "--root", memory.root).returncode == 0
@@ -343,7 +342,7 @@ SAID = {"enabled": False, "personal": [], "patterns": {}, "unlocked_edits": "rep
 def test_a_policy_does_not_turn_it_off(memory: Memory, said: object) -> None:
     """Neither one that makes no sense nor one that says it plainly: a policy can only add."""
     session = memory.create_session(id="s1")
-    publish(memory.tree, Policy(), Weights(), Redaction())
+    publish(memory.tree, Options(redaction=Redaction()))
     file = memory.root / POLICY_FILE
     file.write_text(json.dumps(json.loads(file.read_text()) | {"redaction": said}))
     assert published(memory.tree).redaction == Redaction()
@@ -353,7 +352,8 @@ def test_a_policy_does_not_turn_it_off(memory: Memory, said: object) -> None:
 def test_a_policy_with_other_numbers_still_redacts(memory: Memory) -> None:
     """A client of another version may not know a rule of decay."""
     session = memory.create_session(id="s1")
-    publish(memory.tree, Policy(rules={}), Weights(), Redaction(personal=("email",)))
+    odd = Options(policy=Policy(rules={}), redaction=Redaction(personal=("email",)))
+    publish(memory.tree, odd)
     assert not published(memory.tree).is_sound
     assert session.add_turn("user", "of a@example.com").text == "of [redacted: email]"
 
