@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -49,6 +49,11 @@ _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
     "No daemon is running for this root. smp run starts one,"
     " and smp service install has one started with the machine."
+)
+STOPPED = "stopped"  # how a daemon watches that does not
+_NOT_WATCHING = (
+    "The daemon does not watch the files: it finds changes only when it scans, once an hour."
+    " Look at its log, or start it again."
 )
 # Why a drop waits that is not a drop yet.
 BEING_WRITTEN = "somebody is still writing it"
@@ -120,6 +125,8 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     problems += _tree_problems(memory, root, is_led=leader is not None)
     if leader is None:
         return Status(DOWN, [_NO_DAEMON, *problems], root, report)
+    if not _is_by(report, leader):
+        report = {"jobs": report["jobs"], "problems": []}  # of a daemon that is gone
     beat = time_of(report.get("heartbeat_at"))
     silent_s = (at - beat).total_seconds() if beat else 0.0
     if beat is None:
@@ -131,10 +138,17 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     for name, job in report["jobs"].items():
         if job["last_error"]:
             problems.append(f"{name} failed: {job['last_error']}")
+    if not problems and report.get("watching") == STOPPED:
+        problems.append(_NOT_WATCHING)
     root.lag_ms = report.get("lag_ms")
     if root.unindexed_files is None:
         root.unindexed_files = report.get("unindexed_files")
     return Status(DEGRADED if problems else OK, problems, root, report)
+
+
+def _is_by(report: Mapping[str, Any], leader: str) -> bool:
+    """Return whether the leader wrote the report. One that names no process is believed."""
+    return not leader.startswith("pid ") or leader.startswith(f"pid {report.get('pid')} ")
 
 
 def daemon_report(memory: Place) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from smp_client import UnsafePath
 from smp_client.disk.tree import DEEPEST, Tree
+from smp_client.index.status import STOPPED
 from smp_client.model.layout import ACCESS_LOG, ACTIVE, ARCHIVED, COOKIES, GLOBAL
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ class Watcher:
     @property
     def mode(self) -> str:
         source = self._source
-        return source.mode if source else "stopped"
+        return source.mode if source else STOPPED
 
     def start(self) -> None:
         """Watch. When this returns, every later change is noticed; so scan after it."""

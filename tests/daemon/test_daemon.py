@@ -17,6 +17,7 @@ import yaml
 from daemons import (
     PATIENCE_S,
     Daemon,
+    elsewhere,
     index_contents,
     no_hang,
     running,
@@ -196,6 +197,56 @@ def test_status_is_not_ok_before_the_first_scan(memory: Memory, tmp_path: Path) 
             assert status(memory.root)["watching"] != "stopped"
         finally:
             daemon.kill()
+
+
+BLIND = """
+import sys
+from smp_daemon.ingest.watcher import Watcher
+Watcher.start = lambda self: None
+Watcher.check = lambda self: ""
+from smp_daemon.cli import main
+main()
+"""
+
+
+def test_status_is_not_ok_while_the_watcher_does_not_run(memory: Memory, tmp_path: Path) -> None:
+    memory.create()
+    blind = [sys.executable, "-c", BLIND]
+    daemon = Daemon([memory.root], tmp_path / "log", program=blind)
+    try:
+        daemon.wait_ready()
+        found = status(memory.root)
+        assert (found["watching"], found["health"]) == ("stopped", "degraded")
+        assert "does not watch the files" in found["problems"][0]
+    finally:
+        daemon.kill()
+
+
+LEADS = """
+import sys
+from smp_client import Memory
+from smp_client.disk.locks import lock
+from smp_client.model.layout import LEAD, LEAD_SCOPE
+with lock(Memory(sys.argv[1]).tree, LEAD_SCOPE, LEAD, 60, "leading"):
+    print("it leads", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_daemon_said_does_not_count_for_the_next(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """The heartbeat of the killed one is fresh, and the next one does not watch yet."""
+    memory.create()
+    daemon = Daemon([memory.root], tmp_path / "log")
+    daemon.wait_ready()
+    wait_for_health(memory, "ok")
+    daemon.kill()
+    with elsewhere(LEADS, memory.root):
+        found = status(memory.root)
+        assert found["health"] == "degraded"
+        assert found["pid"] is None
+        assert found["problems"] == ["The daemon is starting. Ask again in a few seconds."]
 
 
 def test_sync_and_reindex_work_without_a_daemon(memory: Memory) -> None:
