@@ -222,7 +222,7 @@ def restore(
         action = _action("restore_memories", before, found, found[0].batch)
         if dry_run:
             return Outcome([action], dry_run=True, batch=batch or "")
-        changes = [change for one in found for change in _return(memory, one)]
+        changes = _return(memory, name, found)
         noted: Any = {"session": name, "count": len(found), "ids": [*action.about]}
         noted |= {"batch": batch, "reason": why}
         is_limited = name != GLOBAL and is_in_use(memory, name)
@@ -254,17 +254,38 @@ def _restorable(
     return [*found.values()]
 
 
-def _return(memory: Memory, one: Holding) -> list[Change]:
-    """Return the changes that bring one memory back: into its place, and out of its bundle."""
-    home = "" if is_in_use(memory, one.session) else f"{ARCHIVED}/{one.session}/{ARCHIVE}"
+def _return(memory: Memory, name: str, found: Sequence[Holding]) -> list[Change]:
+    """Return the changes that bring memories back: into their places, and out of their bundles.
+
+    A turn that does not go back into an evicted bundle takes the place of its summary.
+    """
+    summaries: dict[str, str] = {}  # their hashes, by id
+    standing: dict[str, str] = {}
+    for one in found:
+        if one.facts.get("summary") == one.id and place_of(_home(memory, one)) != "evicted":
+            summaries[one.id] = one.facts["summary_hash"]
+    if summaries:
+        for one in holdings(memory, name, ("active", "archived")):
+            if summaries.get(one.id) == summary_hash(one.value):
+                standing[one.id] = one.hash
+    changes: list[Change] = []
+    for one in found:
+        home = _home(memory, one)
+        if summaries.get(one.id) != summary_hash(one.value):
+            # An anonymisation left another memory in its place.
+            old = one.facts.get("replaced_by") or standing.get(one.id)
+            facts = {fact: value for fact, value in one.facts.items() if fact not in _OF_BUNDLE}
+            changes.append(Change(one.file, one.id, old, one.raw, one.behind, home, facts))
+        changes.append(Change(one.file, one.id, one.hash, None, container=one.container))
+    return changes
+
+
+def _home(memory: Memory, one: Holding) -> str:
+    """Return the bundle that a memory goes back to; empty if it goes into its file."""
     came_from = str(one.facts.get("from", ""))
     if came_from and place_of(came_from) == "evicted" and memory.tree.exists(came_from):
-        home = came_from
-    replaced = one.facts.get("replaced_by")  # the hash of the memory that an anonymisation left
-    facts = {fact: value for fact, value in one.facts.items() if fact not in _OF_BUNDLE}
-    old = str(replaced) if replaced else None
-    return [Change(one.file, one.id, old, one.raw, one.behind, home, facts),
-            Change(one.file, one.id, one.hash, None, container=one.container)]  # fmt: skip
+        return came_from
+    return "" if is_in_use(memory, one.session) else f"{ARCHIVED}/{one.session}/{ARCHIVE}"
 
 
 def _require(memory: Memory, name: str) -> None:

@@ -49,10 +49,11 @@ def quarantine_bytes(scope: Scope, file: str, content: bytes, why: str, offset: 
     tree, at, directory = scope.tree, scope.options.clock(), f"{QUARANTINE}/{scope.name}"
     tree.make_directory(directory)
     name = f"{directory}/{at:%Y%m%dT%H%M%S}{_shown(file)}{os.urandom(4).hex()}"
-    tree.create(f"{name}.bytes", content)
     note: dict[str, Value] = {"version": 1, "file": file, "offset": offset, "bytes": len(content)}
     note |= {"set_aside_at": render_time(at), "why": why}
+    # The note comes first: whoever is killed in between leaves no bytes without their reason.
     tree.create(f"{name}.note.yaml", render_lines(note).encode())
+    tree.create(f"{name}.bytes", content)
     return name
 
 

@@ -389,3 +389,20 @@ def test_an_edit_that_crosses_a_change_is_kept_also_after_a_crash(tmp_path: Path
         assert is_kept or not was_edited, f"it died before step {steps}"
         has_crossed |= was_edited
     assert has_crossed
+
+
+def test_quarantined_bytes_have_their_note_also_after_a_crash(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    Memory(base).create_session(id=SESSION).record_decision(f"{TOKEN} 1", made_by="ada")
+    with (base / "active" / SESSION / "decisions.yaml").open("a") as opened:
+        opened.write("  - id: HAND-1\n    deci")
+
+    def write(memory: Memory) -> None:
+        memory.session(SESSION).record_decision("the next", made_by="ada")
+
+    pieces: list[Path] = []
+    for steps, root in every_crash(base, write):
+        pieces = [*(root / "quarantine").rglob("*.bytes")]
+        notes = [piece.with_suffix(".note.yaml") for piece in pieces]
+        assert all(note.exists() for note in notes), f"it died before step {steps}"
+    assert pieces

@@ -130,6 +130,7 @@ class Driver(ABC):
     door = ""
     mortality = 0.06  # how many operations end with the death of the driver
     life_s = 1.5  # after which it is killed, on the average
+    rest_s = 0.03  # at the most, between two operations
 
     def __init__(self, life: Life) -> None:
         self.life = life
@@ -146,7 +147,7 @@ class Driver(ABC):
         while True:
             self.act()
             self.life.book.catch_up()
-            time.sleep(self.chance.uniform(0, 0.03))
+            time.sleep(self.chance.uniform(0, self.rest_s))
 
     def token(self) -> str:
         self._count += 1
@@ -475,6 +476,7 @@ class Dropper(Driver):
     """A program that drops files into the inbox."""
 
     door = "inbox"
+    rest_s = 0.1  # it costs so little that the other doors would be hit less
 
     def act(self) -> None:
         token = self.token()
@@ -504,6 +506,7 @@ class Shell(Driver):
     """`>>` with no lock, also through a descriptor that stays open for a while."""
 
     door = "append"
+    rest_s = 0.1  # it costs so little that the other doors would be hit less
 
     def act(self) -> None:
         name = self.session()
@@ -531,6 +534,7 @@ class Editor(Driver):
     """An editor: reads a file, changes it, and renames a new one over it."""
 
     door = "editor"
+    rest_s = 0.1  # it costs so little that the other doors would be hit less
 
     def act(self) -> None:
         path = self.life.root / "active" / EDITED / "learnings.yaml"
@@ -893,7 +897,7 @@ class Server:
             die_with_parent()
             os.close(give)
             os.close(take)
-            if life.chance.random() < 0.6:
+            if life.chance.random() < 0.5:
                 die_before(some_change(life.chance, 1000))
             log = os.open(life.scratch / "mcp.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             called = ["mcp", "--root", str(life.root), "--directory", str(life.scratch)]
@@ -965,8 +969,10 @@ DOORS: dict[str, type[Driver]] = {
     "lib": Library,
     "libb": Library,
     "era": Eraser,
+    "erab": Eraser,
     "mov": Mover,
     "kee": Keeper,
+    "keeb": Keeper,
     "dro": Dropper,
     "she": Shell,
     "edi": Editor,
@@ -975,6 +981,7 @@ DOORS: dict[str, type[Driver]] = {
     "cmd": Command,
     "cmdb": Command,
     "mcp": Agent,
+    "mcpb": Agent,
 }
 
 

@@ -1,11 +1,13 @@
 """The soak: many processes work on one tree through every door, and each is killed again and again.
 
-    python tests/faults/soak.py --minutes 30 --seed 7
+    python tests/faults/soak.py --minutes 30
 
 It goes in rounds, each with a tree of its own. In a round, drivers (`doors.py`) write, change,
 move, erase and ask beside a daemon. All are killed at random moments, or kill themselves before
-some change of the disk. Every operation stands in a ledger (`ledger.py`). At the end of a round the
-tree is held against the ledgers (`verdict.py`); a tree with a fault is kept.
+some change of the disk; the daemon is stopped and paused too, and somebody writes hostile files.
+Every operation stands in a ledger (`ledger.py`). At the end of a round the tree is held against the
+ledgers (`verdict.py`). A tree with a fault is kept, and `--seed` repeats the chances of a run.
+`test_soak.py` does one round.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -53,6 +56,24 @@ _SETTINGS = {
     "purge": {"cron": "* * * * *"},
 }
 
+# Somebody writes nonsense where SMP keeps what it can make again, and into inboxes. The notes of
+# the last ids are those of a session whose ids an editor gives.
+HOSTILE = {
+    ".smp/policy.json": b'{"redaction": {"enabled": false}}',
+    ".smp/deadlines.json": b"[" * 60_000,
+    ".smp/jobs.json": b"{]",
+    ".smp/journal/s0+junk": b"junk",
+    ".smp/journal/s1+000": b'{"version": 1, "steps": [{"file": 1}]}',
+    f".smp/locks/{EDITED}/decisions.yaml.lock": b"[" * 60_000,
+    f".smp/locks/{EDITED}/learnings.yaml.lock": b'{"last": 1e70}',
+    ".smp/status.json": b'{"problems": 3}',
+    ".smp/index.db": b"no database",
+    "active/s0/inbox/deep.yaml": b"[" * 30_000,
+    "active/s1/inbox/bomb.yaml": b"a: &a [x]\nb: *a\n",
+    "active/s2/inbox/strange\\name.yaml": b"type: nothing\n",
+    "active/q0/inbox/nan.json": b'{"type": "decision", "decision": NaN}',
+}
+
 
 @dataclass
 class Figures:
@@ -63,12 +84,14 @@ class Figures:
     verbs: Counter[tuple[str, str]] = field(default_factory=Counter)  # done: door and verb
     faults: Counter[str] = field(default_factory=Counter)
     sought: Counter[str] = field(default_factory=Counter)
+    hostile: int = 0  # files
     oldest_beat_s: float = 0.0
     longest_stop_s: float = 0.0
 
     def lines(self) -> list[str]:
         acknowledged = sum(self.verbs.values())
         said = [f"kills: {self.kills.total()} {dict(self.kills)}"]
+        said.append(f"hostile files: {self.hostile}")
         said.append(f"acknowledged operations: {acknowledged}")
         for door in sorted({door for door, _ in self.outcomes}):
             done = {verb: count for (one, verb), count in self.verbs.items() if one == door}
@@ -159,14 +182,14 @@ class Watched:
         self.pid = 0
         self.ends_at = 0.0
         self._started_at = now()
-        self._has_begun = False
+        self._beat_at: datetime | None = None
 
     def start(self, chance: random.Random, *, dies: bool = True) -> None:
         die_at = doors.some_change(chance, 3000) if dies and chance.random() < 0.5 else None
         life_s = min(chance.expovariate(1 / _DAEMON_LIFE_S), 4 * _DAEMON_LIFE_S)
         self.ends_at = time.monotonic() + life_s
         self._started_at = now()
-        self._has_begun = False
+        self._beat_at = None
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.pid = os.fork()
         if self.pid == 0:
@@ -189,29 +212,39 @@ class Watched:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
+    def pause(self, seconds: float) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(self.pid, signal.SIGCONT)
+
     def stop(self) -> None:
         began = time.monotonic()
         os.kill(self.pid, signal.SIGTERM)
         while (found := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
             assert time.monotonic() - began < PATIENCE_S, f"it does not stop: {self.log}"
             time.sleep(0.01)
-        stopped_s = time.monotonic() - began
-        self._figures.longest_stop_s = max(self._figures.longest_stop_s, stopped_s)
+        self._note(stop_s=time.monotonic() - began)
         code = os.waitstatus_to_exitcode(found[1])
         # One that was started a moment ago may not have its handlers yet.
         assert code in (0, -signal.SIGTERM, -signal.SIGKILL), f"it ended with {code}: {self.log}"
 
     def look(self) -> None:
         """Its heart beats."""
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(OSError, ValueError, KeyError, TypeError):  # hostile files among them
             said = json.loads((self._root / ".smp/status.json").read_text())
             if said["pid"] == self.pid:
-                self._has_begun = True
-                age_s = (now() - parse_time(said["heartbeat_at"])).total_seconds()
-                self._figures.oldest_beat_s = max(self._figures.oldest_beat_s, age_s)
-                assert age_s < PATIENCE_S, f"its heart stands still: {self.log}"
-        age_s = (now() - self._started_at).total_seconds()
-        assert self._has_begun or age_s < PATIENCE_S, f"it does not come to life: {self.log}"
+                self._beat_at = parse_time(said["heartbeat_at"])
+        if self._beat_at is not None:
+            self._note(beat_s=(now() - self._beat_at).total_seconds())
+        else:
+            age_s = (now() - self._started_at).total_seconds()
+            assert age_s < PATIENCE_S, f"it does not come to life: {self.log}"
+
+    def _note(self, *, beat_s: float = 0.0, stop_s: float = 0.0) -> None:
+        self._figures.oldest_beat_s = max(self._figures.oldest_beat_s, beat_s)
+        self._figures.longest_stop_s = max(self._figures.longest_stop_s, stop_s)
+        assert beat_s < PROMISED_S, f"its heart stands still: {self.log}"
+        assert stop_s < PROMISED_S, f"it does not obey SIGTERM in time: {self.log}"
 
 
 class Round:
@@ -259,20 +292,26 @@ class Round:
                 slot.kill()
                 kills["driver"] += 1
                 slot.start(self._chance)
-        if self._chance.random() < 0.03:
+        if self._chance.random() < 0.02:
             slot = self._chance.choice([one for one in self._slots if one.slot in INNER])
             kills["command or server"] += slot.kill_inner()
         self._daemon.look()
         if self._daemon.is_dead():
             kills["daemon, at a change"] += 1
             self._daemon.start(self._chance)
-        elif moment > self._daemon.ends_at and self._chance.random() < 0.25:
-            self._daemon.stop()
-            self._daemon.start(self._chance)
         elif moment > self._daemon.ends_at:
-            self._daemon.kill()
-            kills["daemon"] += 1
+            self._daemon.pause(self._chance.uniform(0, 0.5))
+            if self._chance.random() < 0.25:
+                self._daemon.stop()
+            else:
+                self._daemon.kill()
+                kills["daemon"] += 1
             self._daemon.start(self._chance)
+        if self._chance.random() < 0.01:
+            name, content = self._chance.choice([*HOSTILE.items()])
+            with suppress(OSError):  # the session may be away
+                (self.root / name).write_bytes(content)
+                self._figures.hostile += 1
 
     def _judge(self) -> Verdict:
         """Bring everything back, take in the drops, stop the daemon, and look."""
@@ -324,7 +363,7 @@ class Round:
         self._figures.kills["command or server, at a change"] += book.killed
 
 
-INNER = ("cmd", "cmdb", "mcp")
+INNER = ("cmd", "cmdb", "mcp", "mcpb")
 
 
 def in_child(act: Callable[[], str]) -> str:

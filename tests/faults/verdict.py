@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from smp_client import Memory, SMPError
 from smp_client.change import holdings as held
 from smp_client.change.holdings import Holding, holdings
 from smp_client.disk import rewrite
+from smp_client.model.record import HISTORY
 from smp_client.passes import tidy as tidying
 from smp_client.passes.check import check, sentence
 
 _LEFT = ("journal", "leaving", "retired", "tmp")
+_OF_OTHERS = ("quarantined bytes", "a drop that was rejected")  # what hostile files leave
 _SHOWN = 8  # of each sort of fault
 
 
@@ -100,16 +102,19 @@ def judge(root: Path, books: Sequence[Book]) -> Verdict:
     memory = Memory(root)
     finished(memory, verdict)
     fates = {token: fate for book in books for token, fate in book.fates.items()}
-    _check_fates(_found(memory, verdict), fates, verdict)
-    _check_groups(_found(memory, Verdict()), books, verdict)
-    _check_names(memory, books, verdict)
-    _check_bytes(root, fates, verdict)
-    _check_quarantine(memory, fates, verdict)
-    _check_tree(memory, verdict)
-    _restore_all(memory, fates, verdict)
-    verdict.figures["memories"] = len(fates)
+    found = _found(memory, verdict)
+    quarantined = _quarantined(root, verdict)
+    for token in found.keys() - fates.keys():
+        verdict.add("unknown", token)
     for fate in fates.values():
+        _check_fate(fate, found[fate.token], quarantined, verdict)
         verdict.figures["|".join(sorted(fate.places))] += 1
+    verdict.figures["memories"] = len(fates)
+    _check_groups(found, books, verdict)
+    _check_names(found, books, verdict)
+    _check_bytes(root, fates, verdict)
+    _check_tree(memory, verdict)
+    _restore_all(memory, fates, found, verdict)
     memory.close()
     return verdict
 
@@ -120,8 +125,9 @@ def _sessions(memory: Memory) -> list[str]:
 
 
 def _text(one: Holding) -> str:
-    """Return the text of a memory; that of a summary is of other memories."""
-    if one.value.get("type") == "summary" or one.type in ("metadata", "agent_state"):
+    """Return the text of a memory; not of a summary or an earlier version, which quote others."""
+    quotes = one.value.get("type") == "summary" or one.file == HISTORY
+    if quotes or one.type in ("metadata", "agent_state"):
         return ""
     return json.dumps(one.value)
 
@@ -141,61 +147,68 @@ def _found(memory: Memory, verdict: Verdict) -> dict[str, Found]:
     return found
 
 
-def _where(some: Iterable[Holding]) -> str:
-    return ", ".join(f"{one.place} {one.where} {one.id}" for one in some)
+def _quarantined(root: Path, verdict: Verdict) -> dict[str, str]:
+    """Return the memories of which quarantine holds bytes, and their versions, with the reason."""
+    found: dict[str, str] = {}
+    for path in sorted((root / "quarantine").rglob("*.bytes")):
+        note = path.with_name(f"{path.name.removesuffix('.bytes')}.note.yaml").read_text()
+        why = note.partition("why: ")[2].strip()
+        verdict.figures[f"quarantined: {why}"] += 1
+        text = path.read_text(errors="replace")
+        for token, version in VERSIONED.findall(text):
+            found[token] = found[f"{token} v{version}"] = f"{path.relative_to(root)}: {why}"
+    return found
 
 
-def _check_fates(found: dict[str, Found], fates: dict[str, Fate], verdict: Verdict) -> None:
-    for token, fate in fates.items():
-        one = found.get(token, Found())
-        said = f"{fate.door} {fate.name or fate.session} {token} {sorted(fate.places)}"
-        if len(one.kept) + len(one.deleted) > 1:
-            verdict.add("doubled", f"{said}: {_where([*one.kept, *one.deleted])}")
-        wanted = fate.places | ({NOWHERE} if PURGED in fate.places else set())
-        if one.place not in wanted:
-            sort = "resurrected" if one.place != NOWHERE and NOWHERE in wanted else "lost"
-            sort = "resurrected" if one.place == KEPT else sort
-            verdict.add(sort, f"{said}: {_where([*one.kept, *one.deleted]) or 'nowhere'}")
-        for holding in one.kept:
-            _check_version(holding, fate, verdict)
-    for token in found.keys() - fates.keys():
-        verdict.add("unknown", token)
-
-
-def _check_version(holding: Holding, fate: Fate, verdict: Verdict) -> None:
-    for token, number in VERSIONED.findall(_text(holding)):
-        if token == fate.token:
-            version = int(number)
-            if not fate.acknowledged_version <= version <= fate.latest_version:
+def _check_fate(fate: Fate, one: Found, quarantined: Mapping[str, str], verdict: Verdict) -> None:
+    """A memory is where its ledger says, once, in a version that was written."""
+    holds = [*one.kept, *one.deleted]
+    where = ", ".join(f"{held.place} {held.where} {held.id}" for held in holds)
+    said = f"{fate.door} {fate.name or fate.session} {fate.token} {sorted(fate.places)}: {where}"
+    if len(holds) > 1:
+        verdict.add("doubled", said)
+    wanted = fate.places | ({NOWHERE} if PURGED in fate.places else set())
+    if one.place not in wanted:
+        if one.place == NOWHERE and fate.token in quarantined:
+            verdict.add("only in quarantine", f"{said} {quarantined[fate.token]}")
+        elif one.place == NOWHERE or (one.place, fate.places) == (DELETED, {KEPT}):
+            verdict.add("lost", said)
+        else:
+            verdict.add("resurrected", said)
+    for holding in one.kept:
+        for token, number in VERSIONED.findall(_text(holding)):
+            is_wanted = fate.acknowledged_version <= int(number) <= fate.latest_version
+            if token == fate.token and not is_wanted:
                 wanted = f"{fate.acknowledged_version} to {fate.latest_version}"
-                verdict.add("update lost", f"{fate.name} {token} v{version}, not {wanted}")
+                aside = quarantined.get(f"{token} v{fate.acknowledged_version}")
+                sort = "update only in quarantine" if aside else "update lost"
+                verdict.add(sort, f"{said}: v{number}, not {wanted}; {aside}")
 
 
-def _check_groups(found: dict[str, Found], books: Sequence[Book], verdict: Verdict) -> None:
+def _check_groups(found: Mapping[str, Found], books: Sequence[Book], verdict: Verdict) -> None:
     """A transaction is there as a whole or not at all."""
     for book in books:
         for group in book.groups:
-            places = {found.get(token, Found()).place for token in group}
+            places = {found[token].place for token in group}
             if len(places) > 1:
                 verdict.add("half a transaction", f"{group}: {sorted(places)}")
 
 
-def _check_names(memory: Memory, books: Sequence[Book], verdict: Verdict) -> None:
+def _check_names(found: Mapping[str, Found], books: Sequence[Book], verdict: Verdict) -> None:
     """No id of a session was ever given to two memories."""
     owners: dict[str, set[str]] = defaultdict(set)
     for book in books:
         for name, token in book.names:
             owners[name].add(token)
-    for session in _sessions(memory):
-        for one in holdings(memory, session, held.EVERY, []):
-            for token in TOKEN.findall(_text(one)):
-                owners[f"{session}/{one.id}"].add(token)
+    for token, one in found.items():
+        for holding in (*one.kept, *one.deleted):
+            owners[f"{holding.session}/{holding.id}"].add(token)
     for name, tokens in owners.items():
         if len(tokens) > 1:
             verdict.add("id given twice", f"{name}: {sorted(tokens)}")
 
 
-def _check_bytes(root: Path, fates: dict[str, Fate], verdict: Verdict) -> None:
+def _check_bytes(root: Path, fates: Mapping[str, Fate], verdict: Verdict) -> None:
     """No byte of a purged memory is anywhere below the root."""
     purged = {token for token, fate in fates.items() if fate.places == {PURGED}}
     for path in sorted(root.rglob("*")):
@@ -210,37 +223,20 @@ def _tokens(content: bytes) -> list[str]:
     return TOKEN.findall(content.decode("utf-8", "replace"))
 
 
-def _check_quarantine(memory: Memory, fates: dict[str, Fate], verdict: Verdict) -> None:
-    """A quarantined piece holds no acknowledged memory that is not where it belongs as well."""
-    found = _found(memory, Verdict())
-    for path in sorted((memory.root / "quarantine").rglob("*.bytes")):
-        verdict.figures["quarantined pieces"] += 1
-        note = path.with_name(f"{path.name.removesuffix('.bytes')}.note.yaml").read_text()
-        why = note.partition("why: ")[2].strip()
-        verdict.figures[f"quarantined: {why}"] += 1
-        for token in set(_tokens(path.read_bytes())):
-            fate = fates.get(token)
-            is_missing = found.get(token, Found()).place == NOWHERE
-            if fate is not None and NOWHERE not in fate.places and is_missing:
-                verdict.add("only in quarantine", f"{fate.door} {token} in {path}: {why}")
-
-
 def _check_tree(memory: Memory, verdict: Verdict) -> None:
     """The check is clean, and the index is what a rebuild would give."""
     for complaint in check(memory):
-        if complaint.problem != "quarantined bytes":
+        if complaint.problem not in _OF_OTHERS:
             verdict.add("check", sentence(complaint))
-    for session in memory.sessions():
-        for name in memory.tree.list(f"active/{session.id}/inbox"):
-            if not name.startswith("."):
-                verdict.add("inbox", f"{session.id}/{name}")
     memory.search("soak")
     memory.close()
     if index_contents(memory.root) != rebuilt_contents(memory.root):
         verdict.add("index", "it differs from a rebuilt one")
 
 
-def _restore_all(memory: Memory, fates: dict[str, Fate], verdict: Verdict) -> None:
+def _restore_all(
+    memory: Memory, fates: Mapping[str, Fate], found: Mapping[str, Found], verdict: Verdict
+) -> None:
     """Everything that was evicted or deleted can be brought back into its file, once."""
     for session in memory.sessions():
         try:
@@ -259,5 +255,5 @@ def _restore_all(memory: Memory, fates: dict[str, Fate], verdict: Verdict) -> No
     for token, fate in fates.items():
         name = fate.name.partition("/")[0] or fate.session
         is_sure = fate.places <= {KEPT, DELETED} and name in there
-        if is_sure and counts[token] != 1:
+        if is_sure and found[token].place != NOWHERE and counts[token] != 1:
             verdict.add("restored", f"{fate.door} {fate.name} {token} stands {counts[token]} times")

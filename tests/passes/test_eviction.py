@@ -209,6 +209,34 @@ def test_some_can_be_brought_back(full: Session) -> None:
     assert contents(full) == before
 
 
+def turns_with_ids(session: Session) -> list[str]:
+    head = re.compile(r"^## Turn (\d+) ", re.MULTILINE)
+    return head.findall((folder(session) / "conversation.md").read_text())
+
+
+def test_a_turn_that_is_restored_stands_without_its_summary(full: Session) -> None:
+    """The turn and its summary have one id, so both are deleted. The rest of the run came back."""
+    before = contents(full)
+    full.compact(reduction_pct=100)
+    (summary,) = [one for one in full.turns() if one.data["type"] == "summary"][:1]
+    full.delete(summary.id, reason="test")
+    full.bring_back()
+    full.restore(summary.id)
+    numbers = turns_with_ids(full)
+    assert len(numbers) == len(set(numbers))
+    assert contents(full) == before
+
+
+def test_a_turn_that_is_restored_takes_the_place_of_its_summary(full: Session) -> None:
+    """The words that were deleted stand in the turns, not in their summaries, which stayed."""
+    before = contents(full)
+    full.compact(reduction_pct=100)
+    batch = full.delete(text="And so on", reason="test").batch
+    full.bring_back()
+    full.restore_batch(batch)
+    assert contents(full) == before
+
+
 def test_nothing_comes_back_that_is_not_there_or_does_not_fit(full: Session) -> None:
     """An evicted memory is found all the same; a change of it says how it comes back."""
     full.compact(reduction_pct=90)
