@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from smp_client import Memory, Session, SessionPutAway
-from smp_client.change.move import sweep
+from smp_client.change.latecomers import sweep
 from smp_client.index.topics import write as write_indexes
 from smp_client.model.layout import LEAVING
 from smp_client.model.record import DECISION, FINDING, TURN, Kind

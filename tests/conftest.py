@@ -21,7 +21,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was archived or deleted has left its place soon, also in a process that is forked: nobody writes to it meanwhile."""
-    monkeypatch.setattr("smp_client.change.move.GRACE_S", 0.05)
+    monkeypatch.setattr("smp_client.change.latecomers.GRACE_S", 0.05)
     monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", 0.05)
     monkeypatch.setenv("SMP_TESTS_GRACE_S", "0.05")
 

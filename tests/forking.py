@@ -122,7 +122,7 @@ def become(
     arguments: Sequence[str], streams: Sequence[int], directory: str, environment: Mapping[str, str]
 ) -> NoReturn:
     """Do what `python -m smp_daemon` does, in this process, with these streams, and exit."""
-    from smp_client.change import move
+    from smp_client.change import latecomers
     from smp_client.disk import rewrite
     from smp_daemon.cli import main
 
@@ -137,7 +137,7 @@ def become(
         os.environ.update(environment)
         os.chdir(directory)
         if grace_s := os.environ.get("SMP_TESTS_GRACE_S"):
-            move.GRACE_S = rewrite.GRACE_S = float(grace_s)
+            latecomers.GRACE_S = rewrite.GRACE_S = float(grace_s)
         sys.argv = ["smp", *arguments]
         try:
             main()

@@ -4,36 +4,30 @@ Leaving: pack the files into a bundle aside, record an intent, name the bundle, 
 out of `active/` in one step, forget the intent. Entering goes the other way. A crash leaves the old
 state, or an intent that whoever comes next rolls forward.
 
-A program that has a file of the session open goes on writing into it. So the directory waits in
-`.smp/leaving/` until nobody has it open; bytes that came late go to quarantine, and status says so.
+Drops and bytes that come while a session leaves come back with it, see latecomers.py.
 """
 
 from __future__ import annotations
 
-import json
-import time
 import uuid
-import zlib
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..disk import audit, bundle, rewrite
 from ..disk.bundle import Manifest, is_inner_path, item_of
-from ..disk.locks import NO_PATIENCE
 from ..disk.place import ARCHIVE, BACKUP, FILES
-from ..disk.quarantine import quarantine_bytes
+from ..disk.quarantine import INBOX
 from ..disk.scope import Scope
 from ..disk.session_files import METADATA
 from ..disk.tree import is_left_alone
-from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError, UnsafePath
+from ..model.errors import Conflict, SessionNotFound, SMPError, UnsafePath
 from ..model.layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
     LEAVING,
-    RETIRED,
     YAML_INDEXES,
     check_session_id,
     is_session_id,
@@ -46,18 +40,16 @@ from ..text.values import Value
 from ..text.version import is_versioned
 from .change import happen, temporaries, unlink_step
 from .digest import digest
+from .latecomers import note_packed, take_in
 from .restore import BY_HAND, manifest_of, said_reason
 
 if TYPE_CHECKING:
     from ..disk.tree import Tree
     from ..memory import Memory
 
-# The kernel does not count a writer that has found the name and not opened it yet.
-GRACE_S = 2.0
-
 
 def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
-    """Archive a session. Late writes are in the archive, in quarantine, or refused."""
+    """Archive a session. Late writes are taken into the archive, or refused."""
     session = memory._session(session_id)
     path = f"{ARCHIVED}/{session_id}/{ARCHIVE}"
     scope = session.scope
@@ -154,10 +146,7 @@ def _leave(memory: Memory, scope: Scope, target: str, head: Manifest) -> int:
         slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
         steps = [{"bundle": target, "aside": made[0]}, _renaming(tree, scope.directory, slot)]
         # Bytes that this counts as packed are removed with the directory.
-        sizes = {file: [len(content), zlib.crc32(content)] for file, content in files.items()}
-        tree.make_directory(LEAVING)
-        made.append(f"{slot}.json")
-        tree.replace(f"{slot}.json", json.dumps(sizes).encode())
+        made.append(note_packed(tree, slot, files))
         happen(scope, steps, made)
     return size
 
@@ -174,6 +163,8 @@ def _enter(memory: Memory, source: str, action: Action, dry_run: bool, by: str =
         for home in (scope.directory, f"{ARCHIVED}/{scope.name}/{ARCHIVE}"):
             if home != source:
                 _require_free(memory, home)
+        if not dry_run:
+            take_in(scope)
         files = dict(bundle.read(tree, source).files())
         action = replace(action, bytes_freed=-sum(map(len, files.values())))
         if dry_run:
@@ -211,7 +202,8 @@ def _packed(tree: Tree, head: Manifest, files: Mapping[str, bytes]) -> str:
 def _contents(tree: Tree, directory: str) -> dict[str, bytes]:
     """Return every file below a directory, none of them in the middle of a write.
 
-    YAML indexes are derived, and would outlive in a bundle the memories that are purged from it.
+    A drop that somebody is still writing comes late. YAML indexes are derived, and would outlive in
+    a bundle the memories that are purged from it.
     """
     files: dict[str, bytes] = {}
     for one in tree.walk(directory):
@@ -219,9 +211,15 @@ def _contents(tree: Tree, directory: str) -> dict[str, bytes]:
         if one.problem or not is_inner_path(file):
             advice = "It is too deep, or its name is odd: move it out of the session."
             raise UnsafePath(f"No bundle can hold {one.path[:100]!a}.", advice=advice)
-        if not one.is_directory and file not in YAML_INDEXES:
+        is_packed = not one.is_directory and file not in YAML_INDEXES
+        if is_packed and not (file.startswith(f"{INBOX}/") and _is_being_written(tree, one.path)):
             files[file] = rewrite.read_whole(tree, one.path)
     return files
+
+
+def _is_being_written(tree: Tree, path: str) -> bool:
+    with tree.opened(path) as descriptor:
+        return not is_left_alone(descriptor)
 
 
 def _awake(memory: Memory, files: dict[str, bytes], reason: str) -> dict[str, bytes]:
@@ -253,61 +251,3 @@ def _away(memory: Memory, place: str, name: str) -> list[Manifest]:
             except (SMPError, OSError) as error:
                 found.append(Manifest("archive", session_id, "", "", str(error)))
     return found
-
-
-# Directories that have left.
-
-
-def sweep(memory: Memory, only: str | None = None) -> list[str]:
-    """Remove the directories of sessions that have left, when nobody has them open.
-
-    It waits for nobody. Bytes that came after the bundle was made go to quarantine. Return why
-    directories could not be removed yet.
-    """
-    tree, problems = memory.tree, list[str]()
-    hurried = memory.with_options(lock_timeout_s=NO_PATIENCE)
-    for name in tree.list(LEAVING):
-        session_id, slot = name.partition("+")[0], f"{LEAVING}/{name.removesuffix('.json')}"
-        if not is_session_id(session_id) or (only is not None and session_id != only):
-            continue
-        try:
-            with hurried._scope(session_id).undisturbed("removing what has left"):
-                if not tree.exists(slot):
-                    tree.unlink(f"{slot}.json")  # the note of a directory that never left
-                elif not name.endswith(".json"):
-                    _sweep_one(memory, slot, session_id)
-        except LockTimeout:
-            continue  # whoever holds the lock is at work there
-        except (SMPError, OSError) as error:
-            problems.append(f"{session_id}: {slot} cannot be removed yet: {error}")
-    return problems
-
-
-def _sweep_one(memory: Memory, slot: str, session_id: str) -> None:
-    tree = memory.tree
-    for path in [*tree.files_below(slot)]:
-        with suppress(FileNotFoundError), tree.opened(path) as descriptor:
-            if not is_left_alone(descriptor):
-                return
-    if time.time() - tree.stat(slot).st_ctime <= GRACE_S:
-        return
-    scope = Scope(tree, session_id, slot, memory.options)
-    if not tree.exists(f"{ACTIVE}/{session_id}"):
-        for name in tree.list(RETIRED):  # late writes into old versions belong into the files
-            if name.startswith(f"{session_id}+"):
-                with suppress(FileNotFoundError):
-                    rewrite.fold_retired(scope, rewrite.file_of_slot(name))
-    try:
-        said = json.loads(tree.read(f"{slot}.json"))
-        packed = {str(file): (int(size), int(check)) for file, (size, check) in said.items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        packed = {}  # nobody can tell, so no byte counts as packed
-    for file, content in _contents(tree, slot).items():
-        size, checksum = packed.get(file, (0, 0))
-        late = content[size:] if zlib.crc32(content[:size]) == checksum else content
-        if late:
-            why = "written while the session was packed"
-            quarantine_bytes(scope, file, late, why, len(content) - len(late))
-    if error := tree.remove_directory(slot):
-        raise error
-    tree.unlink(f"{slot}.json")

@@ -6,7 +6,7 @@ whoever comes next does. Every step can be carried out again without harm.
 
 The steps are: append bytes behind the end of a file; edit records of a file; replace or remove a
 file; name, replace or unlink a bundle; rename the directory of a session; count bytes of an old
-version as folded in.
+version as folded in; count bytes of a directory that has left as packed.
 """
 
 from __future__ import annotations
@@ -148,6 +148,9 @@ def _is_sound(scope: Scope, step: Any) -> bool:
         ends = {step["directory"], step["to"]} - {f"{ACTIVE}/{scope.name}"}
         is_aside = any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING))
         return len(ends) == 1 and is_aside and type(step["inode"]) is int
+    if "left" in step:
+        is_slot = _is_inside(step["left"], LEAVING) and _is_of(scope, step["left"])
+        return is_slot and isinstance(step["packed"], dict)
     if "retired" in step:
         slots = [slot for slot in (step["retired"], step["to"]) if slot is not None]
         if not all(_is_inside(slot, RETIRED) and _is_of(scope, slot) for slot in slots):
@@ -299,6 +302,10 @@ def carry_out(
         return None
     if "directory" in step:
         _rename_directory(scope.tree, step)
+        return None
+    if "left" in step:
+        if scope.tree.exists(step["left"]):
+            scope.tree.replace(f"{step['left']}.json", json.dumps(step["packed"]).encode())
         return None
     file = step["file"]
     path = scope.path(file)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..model.errors import SMPError
 from ..model.layout import QUARANTINE
-from ..model.times import render_time
-from ..text.values import Value, render_lines
+from ..model.times import render_time, time_of
+from ..text.values import BadYaml, Value, decode, load, render_lines
 
 if TYPE_CHECKING:
     from .scope import Scope
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _NAME_CHARACTERS = 120  # no name of a file that holds a memory is longer
 INBOX, REJECTED = "inbox", "inbox/rejected"
+A_COPY = "the file as it was before SMP wrote it in its own style"  # nothing of it is missing
 NOTE = ".why.md"  # behind the name of a rejected drop
 
 
@@ -29,6 +32,29 @@ def quarantined(tree: Tree) -> Iterator[str]:
         for name in tree.list(f"{QUARANTINE}/{scope}"):
             if name.endswith(".bytes"):
                 yield f"{QUARANTINE}/{scope}/{name}"
+
+
+class Piece(NamedTuple):
+    """A quarantined piece, as the note beside it describes it."""
+
+    name: str
+    scope: str
+    why: str
+    at: datetime
+
+
+def described(tree: Tree) -> Iterator[Piece]:
+    """Yield each quarantined piece with its note, which anybody may have written, or removed."""
+    for name in quarantined(tree):
+        note: Value = None
+        with suppress(OSError, SMPError, BadYaml):
+            note = load(decode(tree.read(f"{name.removesuffix('.bytes')}.note.yaml")))
+        said = note if isinstance(note, dict) else {}
+        why = str(said.get("why") or "without a note that can be read")
+        at = time_of(said.get("set_aside_at"))
+        with suppress(OSError, SMPError):  # a piece that is gone by now is left out
+            at = at or datetime.fromtimestamp(tree.stat(name).st_mtime, UTC)
+            yield Piece(name, name.split("/")[1], why, at)
 
 
 def is_of_file(piece: str, file: str) -> bool:

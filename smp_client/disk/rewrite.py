@@ -22,7 +22,7 @@ from ..model.layout import RETIRED
 from ..redaction.redact import WORD
 from ..text.format import is_plain
 from ..text.values import BadYaml, decode, load, render_lines
-from .quarantine import quarantine_bytes
+from .quarantine import A_COPY, quarantine_bytes
 from .tree import GRACE_S as QUIET_S
 from .tree import nobody_writes, read_from
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 # A writer that has found the old file, and has not opened it yet, is not counted by the kernel.
 GRACE_S = 2.0
 _TRIES, _PAUSE_S = 50, 0.002  # how long somebody who is writing at this moment is waited for
-_ODD = "the file as it was before SMP wrote it in its own style"
 _CROSSED = "an edit that a replacement crossed"
 _GONE = "written into an old version of a file that is gone"
 
@@ -150,7 +149,7 @@ def keep_odd(scope: Scope, file: str, content: bytes) -> None:
             text = render_lines({"content": redaction.redacted_value(value)[0]})
         for secret in secrets:
             text = text.replace(secret, WORD)
-    quarantine_bytes(scope, file, text.encode("utf-8", "surrogateescape"), _ODD)
+    quarantine_bytes(scope, file, text.encode("utf-8", "surrogateescape"), A_COPY)
 
 
 def _fold(scope: Scope, file: str, slot: str) -> None:

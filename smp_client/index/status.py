@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ..disk.locks import holder
 from ..disk.place import Place
 from ..disk.policy import POLICY_FILE, published
-from ..disk.quarantine import quarantined, rejected, waiting
+from ..disk.quarantine import A_COPY, Piece, described, rejected, waiting
 from ..disk.session_files import METADATA
+from ..disk.tree import Tree
 from ..model import layout
 from ..model.errors import SMPError
 from ..model.times import now, time_of
@@ -45,6 +46,9 @@ ADVICE = (
 NOT_INDEXED = "not indexed"
 _PLACES = (layout.ARCHIVED, layout.DELETED)
 _NAMED_FILES = 3  # of those that cannot be read
+_OPEN_S = 60.0  # after so long, a directory that has left and is not removed is named
+_NAMED_PIECES = 3  # groups of quarantined pieces, by session and reason
+_RECENT = timedelta(days=7)  # a quarantined piece that is younger is named
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = (
     "No daemon is running for this root. smp run starts one,"
@@ -81,6 +85,7 @@ class Status:
     health: str
     problems: list[str]
     root: RootStatus
+    notes: list[str] = field(default_factory=list)  # sentences that are no problems
     said: dict[str, Any] = field(default_factory=dict)  # by the daemon: pid, version, times, jobs
 
 
@@ -123,8 +128,14 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     leader = holder(memory.tree, layout.LEAD_SCOPE, layout.LEAD)
     problems += _index_problems(memory, root, deep=deep or leader is None)
     problems += _tree_problems(memory, root, is_led=leader is not None)
+    pieces = [*described(memory.tree)]
+    root.quarantined = len(pieces)
+    recent = [one for one in pieces if at - one.at < _RECENT]
+    problems += _quarantine_sentences([one for one in recent if one.why != A_COPY])
+    notes = _quarantine_sentences([one for one in recent if one.why == A_COPY])
+    notes += _open_directories(memory.tree, at)
     if leader is None:
-        return Status(DOWN, [_NO_DAEMON, *problems], root, report)
+        return Status(DOWN, [_NO_DAEMON, *problems], root, notes, report)
     if not _is_by(report, leader):
         report = {"jobs": report["jobs"], "problems": []}  # of a daemon that is gone
     beat = time_of(report.get("heartbeat_at"))
@@ -143,7 +154,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     root.lag_ms = report.get("lag_ms")
     if root.unindexed_files is None:
         root.unindexed_files = report.get("unindexed_files")
-    return Status(DEGRADED if problems else OK, problems, root, report)
+    return Status(DEGRADED if problems else OK, problems, root, notes, report)
 
 
 def _is_by(report: Mapping[str, Any], leader: str) -> bool:
@@ -189,7 +200,7 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
 
 
 def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator[str]:
-    """Count archived and deleted sessions, quarantined pieces and drops; yield their problems."""
+    """Count archived and deleted sessions and drops; yield their problems."""
     tree = memory.tree
     active = tree.list(layout.ACTIVE)
     counted = set(active)
@@ -203,7 +214,6 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
     sessions = [name for name in active if layout.is_session_id(name)]
     if len(sessions) > known:  # there is no index, or it does not know them yet
         root.sessions[NOT_INDEXED] = len(sessions) - known
-    root.quarantined = len(list(quarantined(tree)))
     if not published(tree).is_sound:
         mend = "Restart the daemon, or remove the file."
         yield f"{POLICY_FILE} was not written by SMP, so the defaults hold. {mend}"
@@ -214,6 +224,30 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
         yield f"Drops that wait until a daemon runs: {root.waiting_drops:,}."
     if root.rejected_drops:
         yield f"Rejected drops: {root.rejected_drops:,}. smp check names them."
+
+
+def _quarantine_sentences(pieces: Sequence[Piece]) -> list[str]:
+    """Return the number of pieces, their sessions and reasons, and how to look at them."""
+    if not pieces:
+        return []
+    groups = Counter((one.scope, one.why) for one in pieces).most_common()
+    named = [f"{count:,} of {scope}, {why}" for (scope, why), count in groups[:_NAMED_PIECES]]
+    if len(groups) > _NAMED_PIECES:
+        named.append("…")
+    said = f"In quarantine since less than a week: {harmless('; '.join(named))}."
+    return [f"{said} smp check names them; copy what you need, and remove them."]
+
+
+def _open_directories(tree: Tree, at: datetime) -> Iterator[str]:
+    """Yield a sentence about each directory that has left and that a program still has open."""
+    for name in tree.directories(layout.LEAVING):
+        with suppress(OSError, SMPError):  # it went just now
+            if at.timestamp() - tree.stat(f"{layout.LEAVING}/{name}").st_ctime > _OPEN_S:
+                session_id = harmless(name.partition("+")[0])
+                yield (
+                    f"A program may have a file of {session_id} open since before it was archived"
+                    f" or deleted. What it writes comes back with the session: {layout.LEAVING}."
+                )
 
 
 def known_leaks(index: Index) -> list[Leak]:

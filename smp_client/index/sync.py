@@ -130,6 +130,12 @@ def _drops(memory: Memory) -> dict[str, dict[str, list[int]]]:
     return found
 
 
+def waiting_drops(memory: Memory) -> str:
+    """Return a sentence about the drops that wait for a daemon; nothing where there are none."""
+    counts = {session_id: len(names) for session_id, names in _drops(memory).items()}
+    return f"Drops wait until a daemon runs: {_named(counts, {})}." if counts else ""
+
+
 def _version(memory: Memory, session_id: str, name: str) -> list[int]:
     """Return the version of a drop; nothing where it is gone."""
     with suppress(OSError, SMPError):
@@ -175,13 +181,18 @@ def _tried_since(memory: Memory, began: datetime) -> dict[str, str]:
 
 def _not_taken_in(left: dict[str, int], reasons: dict[str, str]) -> NotInTime:
     """Return the error that names the sessions whose drops wait, and why."""
+    return NotInTime(f"Drops are not taken in: {_named(left, reasons)}.")
+
+
+def _named(left: dict[str, int], reasons: dict[str, str]) -> str:
+    """Return how many drops wait in the first sessions, and why."""
     named: list[str] = []
     for session_id, count in [*left.items()][:_PROBLEMS]:
         why = f" ({reasons[session_id].rstrip('.')})" if session_id in reasons else ""
         named.append(f"{count:,} in the inbox of {session_id}{why}")
     if len(left) > len(named):
         named.append(f"others in {len(left) - len(named):,} more")
-    return NotInTime(f"Drops are not taken in: {', '.join(named)}.")
+    return ", ".join(named)
 
 
 # Scrubbing.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
 from ..disk.place import Place, directory_of, files_of, is_archived, scopes
-from ..disk.quarantine import NOTE, REJECTED, quarantined, rejected
+from ..disk.quarantine import NOTE, REJECTED, described, rejected
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import is_left_alone
 from ..disk.usage import require_readable
@@ -28,6 +28,7 @@ from ..model.errors import NewerFormat, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
 from ..model.outcome import Action, Outcome
 from ..model.record import REVISION, Kind, state_history
+from ..redaction.redact import harmless
 from ..text.format import format_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ..session import RecordFiles, Session
 
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
+_LOOK = "Copy the bytes that you need, and remove it with the note beside it."
 _BY_HAND, _REPAIR = "Mend it by hand.", "Run smp doctor --fix."
 
 
@@ -128,10 +130,10 @@ def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
             if has_waited and only in (None, scope):
                 why = "a recorded change that is not finished"
                 yield Complaint(scope, path, None, why, _REPAIR)
-    advice = "Read the note beside it, copy the bytes that you need, and remove both."
-    for name in quarantined(tree):
-        if only is None or name.startswith(f"{QUARANTINE}/{only}/"):
-            yield Complaint("", name, None, "quarantined bytes", advice)
+    for piece in described(tree):
+        if only in (None, piece.scope):
+            advice = f"Why: {harmless(piece.why)}. {_LOOK}"
+            yield Complaint("", piece.name, None, "quarantined bytes", advice)
 
 
 def check_bundles(memory: Place, name: str) -> list[Complaint]:

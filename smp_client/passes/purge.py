@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 from ..ask.argument import When, moment
 from ..change.change import Request, apply
 from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept
-from ..change.move import delete_session, destroy, sweep
+from ..change.latecomers import sweep
+from ..change.move import delete_session, destroy
 from ..change.restore import delete, removal, sessions_with
 from ..change.select import owner_of, several, texts_of
-from ..disk import audit, bundle, tombstones
+from ..disk import audit, bundle, journal, tombstones
 from ..disk.bundle import Item
 from ..disk.place import BACKUP
 from ..disk.quarantine import is_of_file
@@ -375,7 +376,9 @@ def _purge_session(memory: Memory, scope: Scope, one: Doomed, by: str) -> list[H
         raise Conflict(f"Another session {name} is in use; move {one.path} away.", session_id=name)
     gone = [*holdings(memory, name, EVERY)]  # a damaged bundle goes as well
     _note(memory, one, (), by)
-    for path in [*_old_versions(tree, name), f"{QUARANTINE}/{name}"]:
+    # A change of files that was cut off waits in the journal until the session is back.
+    pending = journal.pending(scope)
+    for path in [*_old_versions(tree, name), *pending, f"{QUARANTINE}/{name}"]:
         _remove(tree, path)
     # The bundles go last: after a crash they say that there is something left to purge.
     places = (f"{ARCHIVED}/{name}", f"{DELETED}/{name}")

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..change.move import sweep
+from ..change.latecomers import sweep
 from ..disk import journal, rewrite
 from ..disk.locks import NO_PATIENCE, lock_all
 from ..disk.scope import Scope

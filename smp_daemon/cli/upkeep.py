@@ -182,13 +182,15 @@ def status(call: Call) -> None:
     root, said, jobs = found.root, found.said, found.said.get("jobs", {})
     if call.json:
         names = ("pid", "version", "started_at", "heartbeat_at", "watching")
-        out.print_json({"health": found.health, "problems": found.problems,
+        out.print_json({"health": found.health, "problems": found.problems, "notes": found.notes,
                         **{name: said.get(name) for name in names},
                         "roots": [asdict(root)], "jobs": jobs})  # fmt: skip
         sys.exit(EXIT_BY_HEALTH[found.health])
     out.say(f"{found.health}  {out.one_line(str(root.path))}")
     for problem in found.problems:
         out.tell(f"  ! {problem}")
+    for note in found.notes:
+        out.tell(f"  - {note}")
     states = ", ".join(f"{count} {state}" for state, count in sorted(root.sessions.items()))
     lag = "" if root.lag_ms is None else f", {root.lag_ms} ms behind the disk"
     memories = out.counted(root.memories, "memory")
@@ -208,7 +210,17 @@ def status(call: Call) -> None:
 @command("", "--timeout SECONDS:30  How long to wait for the daemon.")
 def sync(call: Call) -> None:
     """Wait until everything on disk is in the index."""
-    _bring_up_to_date(call, "sync")
+    from smp_client.change.latecomers import sweep
+    from smp_client.index.sync import waiting_drops
+
+    memory = smp_client.Memory(call.root)
+    # Drops that came while their session moved are in its inbox first.
+    problems = sweep(memory)
+    done_by = _bring_up_to_date(call, "sync")
+    for problem in problems:
+        out.tell(problem, err=True)
+    if done_by != "daemon" and (waits := waiting_drops(memory)):
+        out.tell(waits, err=True)
 
 
 @command("", "--timeout SECONDS:600  How long to wait for the daemon.")
@@ -217,12 +229,13 @@ def reindex(call: Call) -> None:
     _bring_up_to_date(call, "reindex")
 
 
-def _bring_up_to_date(call: Call, request: Request) -> None:
+def _bring_up_to_date(call: Call, request: Request) -> str:
     from smp_client.index.sync import bring_up_to_date
 
     done_by = bring_up_to_date(smp_client.Memory(call.root), request, call.timeout)
     who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
     call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
+    return done_by
 
 
 @command("[SESSION]", "--repair  Is smp doctor --fix now.")

@@ -310,6 +310,66 @@ def test_a_writer_that_comes_first_after_a_crash_loses_nothing(
     assert (True in outcomes) != stays_away
 
 
+# Drops and bytes that come while a session moves.
+
+DROP = f"type: decision\ntext: {WRITTEN} as a drop\nby: ada\n"
+LATE = f"  - id: HAND-2\n    decision: {WRITTEN} by hand\n"
+
+
+def with_latecomers(root: Path, *, is_deleted: bool, is_back: bool) -> Path:
+    """Return a tree in which a drop, and bytes of a file, came while a session moved."""
+    memory = Memory(root)
+    memory.create_session(id=SESSION).record_decision(f"{TOKEN} 1", made_by="ada")
+    home = root / "active" / SESSION
+    with (home / "decisions.yaml").open("a") as opened, (home / "inbox/.d").open("w") as drop:
+        (delete_session if is_deleted else archive)(memory)
+        (slot,) = (root / ".smp/leaving").glob("*[!n]")
+        (slot / "inbox/.d").rename(slot / "inbox/d.yaml")
+        if is_back:
+            (undelete if is_deleted else unarchive)(memory)
+        opened.write(LATE)
+        drop.write(DROP)
+    memory.close()
+    return root
+
+
+def came_back(root: Path) -> dict[str, int]:
+    """Return how often each late piece is in the session when it is back, and in quarantine."""
+    memory = settled(root)
+    home = root / "active" / SESSION
+    found = {
+        "bytes": (home / "decisions.yaml").read_text().count(LATE),
+        "drops": sum(path.read_text() == DROP for path in (home / "inbox").glob("*.yaml")),
+        "quarantined": len([*(root / "quarantine").rglob("*.bytes")]),
+        "others": (home / "decisions.yaml").read_text().count(f"{TOKEN} 1"),
+    }
+    memory.close()
+    return found
+
+
+@pytest.mark.parametrize("is_back", [False, True], ids=["away", "back"])
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["archived", "deleted"])
+def test_a_crash_takes_nothing_that_came_late_in_twice(
+    tmp_path: Path, is_deleted: bool, is_back: bool
+) -> None:
+    base = with_latecomers(tmp_path / "base", is_deleted=is_deleted, is_back=is_back)
+    steps = 0
+    for steps, root in every_crash(base, tidy):
+        wanted = {"bytes": 1, "drops": 1, "quarantined": 0, "others": 1}
+        assert came_back(root) == wanted, f"tidying died before step {steps}"
+    assert steps > 3
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["archived", "deleted"])
+def test_a_session_that_comes_back_takes_what_came_late_along(
+    tmp_path: Path, is_deleted: bool
+) -> None:
+    base = with_latecomers(tmp_path / "base", is_deleted=is_deleted, is_back=False)
+    for steps, root in every_crash(base, undelete if is_deleted else unarchive):
+        wanted = {"bytes": 1, "drops": 1, "quarantined": 0, "others": 1}
+        assert came_back(root) == wanted, f"it died before step {steps}"
+
+
 # Old versions of a file.
 
 BY_HAND = "  - id: HAND-1\n    decision: by hand\n"

@@ -158,7 +158,7 @@ class Year:
 def test_a_year(
     tmp_path: Path, sessions: int, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.change.latecomers.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
     year = Year(tmp_path / "sessions", sessions, days, seed=4)
     monkeypatch.setattr("smp_client.passes.purge.running_s", lambda: (year.now - START).total_seconds())

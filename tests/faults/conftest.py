@@ -15,6 +15,6 @@ def runner() -> Iterator[Programs]:
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes next may remove what nobody has open."""
-    monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.change.latecomers.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.passes.tidy.ABANDONED_S", -1.0)
