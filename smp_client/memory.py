@@ -10,15 +10,16 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .ask import questions
 from .disk.place import ARCHIVE, Place, archived_scope, directory_of, scopes
 from .disk.policy import Options, Published, published
 from .model import errors, layout
 from .model.door import front_door
+from .model.fields import CONTEXT, misspellings
 from .model.layout import GLOBAL, METADATA
-from .model.record import SESSION_KINDS, Record, check_memory_id, split_name
+from .model.record import SESSION_KINDS, Record, check_lookup, split_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .session import GlobalMemory, Session
     from .text.revision import Revision
 
+T = TypeVar("T")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -126,14 +128,38 @@ class Memory(Place):
             raise errors.StorageFailed(f"Could not make {self.root}: {error}.") from error
 
     def create_session(
-        self, *, user: str | None = None, project: str | None = None, phase: str | None = None,
-        topic: str | None = None, tags: Sequence[str] = (), agents: Sequence[str] = (),
-        id: str | None = None, quota_bytes: int | None = None, **context: Any,
-    ) -> Session:  # fmt: skip
+        self,
+        user: str | None = None,
+        context: Mapping[str, object] | None = None,
+        *,
+        project: str | None = None,
+        phase: str | None = None,
+        topic: str | None = None,
+        tags: Sequence[str] = (),
+        agents: Sequence[str] = (),
+        id: str | None = None,
+        quota_bytes: int | None = None,
+        user_id: str | None = None,
+        agent_ids: Sequence[str] = (),
+        session_id: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        **further: object,
+    ) -> Session:
         """Make a new session, with all its files or not at all.
 
-        Further arguments become fields of its `context`.
+        `context` and further arguments become fields of its context. `user_id`, `agent_ids`,
+        `session_id` and `metadata` are other names of `user`, `agents`, `id` and `context`.
         """
+        user = _either("user", user, "user_id", user_id)
+        agents = _either("agents", agents, "agent_ids", agent_ids) or ()
+        id = _either("id", id, "session_id", session_id)
+        about = {**(_either("context", context, "metadata", metadata) or {}), **further}
+        if wrong := misspellings(about, CONTEXT):
+            raise errors.Invalid(wrong)
+        given: dict[str, object] = {"project_name": project, "project_phase": phase}
+        given |= {"primary_topic": topic, "tags": tags or None}
+        about |= {name: value for name, value in given.items() if value is not None}
+        about.setdefault("tags", [])
         from .disk.session_files import new_metadata
         from .text.format import format_of
 
@@ -156,10 +182,9 @@ class Memory(Place):
         files = {
             kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS
         }
-        about = {"project_name": project, "project_phase": phase, "primary_topic": topic}
         files[METADATA] = new_metadata(
             session_id, created, user=user, agents=list(agents), quota_bytes=quota,
-            context={**about, "tags": tags, **context}, redaction=redaction,
+            context=about, redaction=redaction,
         )  # fmt: skip
         self.create()
         for place in (layout.ACTIVE, layout.ARCHIVED, layout.DELETED):
@@ -230,13 +255,13 @@ class Memory(Place):
         """
         session, memory_id = split_name(name, "")
         if not session:
-            return questions.one(self, check_memory_id(name), count_access=count_access)
+            return questions.one(self, check_lookup(memory_id), count_access=count_access)
         if session == GLOBAL:
             return self.everywhere.get(memory_id, count_access=count_access)
         try:
             return self.session(session).get(memory_id, count_access=count_access)
         except errors.SessionPutAway as put_away:
-            return self._archived(put_away, check_memory_id(memory_id))
+            return self._archived(put_away, check_lookup(memory_id))
 
     def history(self, name: str) -> list[Revision]:
         """Return what stood in the memory `SESSION/ID` before each of its changes, oldest first.
@@ -291,6 +316,23 @@ class Memory(Place):
             return context_of(self._asker(), request, Rights())
         reader = self.session(session).agent(agent)
         return reader.context(topic, max_tokens, task, project=project)
+
+    def close_session(self, session_id: str, reason: str = "closed by hand") -> None:
+        """End the work in a session: it is idle from now on, and the index is closed.
+
+        Its next use makes it active again.
+        """
+        self.session(session_id).deactivate(reason)
+        self.close()
+
+    def add_memory(self, session_id: str, memory: Mapping[str, object]) -> str:
+        """Record a memory of a session by its `type`, and return its id.
+
+        See `Session.write_memory`.
+        """
+        return self.session(session_id).write_memory(memory)
+
+    write_memory = add_memory
 
     def archive_session(
         self, session_id: str, reason: str = "archived by hand", *, dry_run: bool = False
@@ -390,6 +432,13 @@ class Memory(Place):
         if self._fresh is None:
             self._fresh = Fresh(self, self._scope)
         return Asker(self._fresh, scopes, self._scope, self.options)
+
+
+def _either(name: str, given: T | None, other: str, alias: T | None) -> T | None:
+    """Return the argument under the name that was used. Raise Invalid if both are given."""
+    if given and alias and given != alias:
+        raise errors.Invalid([f"{name!r} and {other!r} are one argument; give one of them"])
+    return given if alias is None or given else alias
 
 
 def _taken(session_id: str) -> errors.Conflict:

@@ -30,8 +30,9 @@ from .model.record import (
     Kind,
     Record,
     as_record,
-    check_memory_id,
+    check_lookup,
     is_deleted,
+    kind_named,
     kind_of,
     split_name,
 )
@@ -99,7 +100,7 @@ class RecordFiles(Writer):
         """Return the memory of this id. Raise MemoryNotFound where there is none."""
         from .ask.engine import of_id
 
-        kind = kind_of(check_memory_id(memory_id), self.kinds)
+        kind = kind_of(check_lookup(memory_id), self.kinds)
 
         def question(view: View) -> Sequence[Record]:
             # The index is out of date for an unreadable file; reading the file raises the reason.
@@ -212,9 +213,8 @@ class RecordFiles(Writer):
         return self.memory._asker_of([self.scope.name])
 
     def _kind_named(self, name: str) -> Kind:
-        for kind in self.kinds:
-            if name in (kind.name, kind.prefix.lower()):
-                return kind
+        if kind := kind_named(name, self.kinds):
+            return kind
         known = ", ".join(kind.type for kind in self.kinds)
         raise errors.Invalid([f"type {shown(name)} must be one of {known}"])
 
@@ -433,6 +433,12 @@ class Session(RecordFiles):
         from .passes.compaction import compact
 
         return compact(self, reduction_pct=reduction_pct, dry_run=dry_run)
+
+    def estimate_compaction(self) -> int:
+        """Return how many bytes a compaction could free at most."""
+        from .passes.compaction import compact
+
+        return int(compact(self, reduction_pct=100, dry_run=True).counts["bytes_freed"])
 
     def evicted(self) -> list[Holding]:
         """Return the memories that compaction has evicted, the oldest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .disk import journal, tally
 from .disk.append import Reserved, reserve, with_id
@@ -17,7 +17,16 @@ from .disk.session_files import (
 )
 from .model.door import front_door
 from .model.errors import Conflict, TransactionEnded
-from .model.record import REVISION, Kind, Record, as_record, split_name
+from .model.record import (
+    FOLDERS,
+    REVISION,
+    STATE_HISTORY,
+    Kind,
+    Record,
+    as_record,
+    kind_of_file,
+    split_name,
+)
 from .text.contents import changed_fields, new_fields
 from .text.revision import Editor, revision_fields
 from .text.values import Value, hash_of, hash_of_bytes
@@ -29,6 +38,15 @@ if TYPE_CHECKING:
     from .session import RecordFiles
 
 _MOST_RESERVED = 1024
+
+
+class Modification(NamedTuple):
+    """A change that a transaction will make."""
+
+    action: str  # add, update, or save for a state or an artifact
+    type: str
+    id: str
+    fields: Mapping[str, Value]  # as they will be; none for a state or an artifact
 
 
 @front_door
@@ -82,6 +100,21 @@ class Transaction(Writer):
     def rollback(self) -> None:
         """Drop everything; nothing has been written yet."""
         self.is_active = False
+
+    def modifications(self) -> list[Modification]:
+        """Return the changes that `commit` makes, in the order in which they came."""
+        found: list[Modification] = []
+        for (file, memory_id), (before, fields) in self._changed.items():
+            kind = kind_of_file(file)
+            if kind is not REVISION and not file.startswith(STATE_HISTORY):
+                action = "add" if before is None else "update"
+                found.append(Modification(action, kind.type, memory_id, fields))
+        for file in self._whole:
+            folder, _, name = file.partition("/")
+            found.append(Modification("save", FOLDERS[folder], name.rpartition(".")[0], {}))
+        return found
+
+    get_modifications = modifications
 
     def commit(self) -> None:
         """Write everything.

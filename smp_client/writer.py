@@ -12,19 +12,25 @@ from .index.validity import RESOLVES, SUPERSEDES, relation_of
 from .model.door import front_door
 from .model.errors import Invalid
 from .model.layout import GLOBAL, check_file_id
+from .model.nearest import did_you_mean, misspelt
 from .model.priority import is_resolved
+from .model.quotation import shown
 from .model.record import (
     DECISION,
     FINDING,
+    GLOBAL_KINDS,
     LEARNING,
     PREFERENCE,
     RELATIONSHIP,
+    SESSION_KINDS,
     TURN,
     Kind,
     Record,
     check_memory_id,
     check_memory_name,
+    kind_named,
 )
+from .model.synonyms import UNKNOWN, USUAL, unfolded, with_own_names
 from .text.revision import Editor
 
 if TYPE_CHECKING:
@@ -33,6 +39,23 @@ if TYPE_CHECKING:
 Time = datetime | str
 T = TypeVar("T")
 _USER = "user"
+
+
+_EFFECTIVE = (SUPERSEDES, RESOLVES)  # relations by which the target no longer holds
+_REVERSED = {"superseded_by": SUPERSEDES, "resolved_by": RESOLVES}
+
+
+def _check_relation(relationship: str) -> None:
+    """Raise Invalid for a relation that is misspelt or reversed, and so would have no effect."""
+    if not isinstance(relationship, str):
+        return
+    word = relationship.strip().lower().replace(" ", "_").replace("-", "_")
+    if word in _REVERSED:
+        said = f"{shown(relationship)} has no effect here"
+        raise Invalid([f"{said}; say it from the other memory: it {_REVERSED[word]!r} this one"])
+    meant = None if word in _EFFECTIVE else misspelt(word, _EFFECTIVE)
+    if meant:
+        raise Invalid([f"there is no relation {shown(relationship)} (did you mean {meant!r}?)"])
 
 
 @front_door
@@ -52,10 +75,43 @@ class Writer(ABC):
         return self.scope.options.clock()
 
     def record(
-        self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None
+        self, kind: Kind | str, fields: Mapping[str, Any], timestamp: Time | None = None
     ) -> Record:
-        """Record a memory of any kind, for callers that have its kind as a value."""
-        return self._add(kind, fields, timestamp)
+        """Record a memory of any kind by its name: `session.record("decision", {…})`."""
+        return self._add(self._kind(kind), fields, timestamp)
+
+    def write_memory(self, memory: Mapping[str, object]) -> str:
+        """Record a memory by its `type`, and return its id: `{"type": "decision", …}`.
+
+        Fields may have the names of other programs, also inside of `content`. A memory without an
+        author is from `unknown`. The type can be `agent_state` with `agent_id`, or `artifact` with
+        `id` and `content`.
+        """
+        type, fields = unfolded(memory)
+        if type == "agent_state":
+            agent = str(fields.pop("agent_id", ""))
+            self.save_agent_state(agent, fields)
+            return agent
+        if type == "artifact":
+            name = str(fields.pop("id", ""))
+            self.save_artifact(name, str(fields.pop("content", "")), **fields)
+            return name
+        kind = self._kind(type)
+        given = {**USUAL.get(kind.name, {}), **with_own_names(kind, fields)}
+        if kind.actor in kind.required:
+            given.setdefault(kind.actor, UNKNOWN)
+        timestamp = given.pop("timestamp", None)
+        return self._add(kind, given, None if timestamp is None else str(timestamp)).id
+
+    def _kind(self, kind: Kind | str) -> Kind:
+        if isinstance(kind, Kind):
+            return kind
+        known = GLOBAL_KINDS if self.scope.name == GLOBAL else SESSION_KINDS
+        if found := kind_named(kind, known):
+            return found
+        names = [one.type for one in known]
+        meant = did_you_mean(kind, names) if isinstance(kind, str) else ""
+        raise Invalid([f"'type' must be one of {', '.join(names)}, not {shown(kind)}{meant}"])
 
     def add_turn(
         self, speaker: str, text: str, *, type: str = "message", memory_refs: Sequence[str] = (),
@@ -110,6 +166,7 @@ class Writer(ABC):
         and a resolved finding is closed.
         """
         own = self._require_session("relationships")
+        _check_relation(relationship)
         names = [check_memory_name(name) for name in (source, target)]
         new, old = (self._memory_named(name) for name in names)
         if new.session != own:

@@ -125,6 +125,7 @@ def of(*given: object, **named: object) -> Arguments:
 
 WRITES: dict[str, Arguments] = {
     "record": of(DECISION, {"decision": "x", "made_by": "a"}),
+    "write_memory": of({"type": "decision", "decision": "x", "made_by": "a"}),
     "add_turn": of("vera", "x"),
     "record_decision": of("x", made_by="a"),
     "record_finding": of("x", discovered_by="a"),
@@ -165,6 +166,9 @@ ARGUMENTS: dict[str, dict[str, Arguments]] = {
         "get": of("s1/DEC-001"),
         "history": of("s1/DEC-001"),
         "create_session": of(id="new"),
+        "close_session": of("s1"),
+        "add_memory": of("s1", {"type": "decision", "decision": "x", "made_by": "a"}),
+        "write_memory": of("s1", {"type": "decision", "decision": "x", "made_by": "a"}),
         "session": of("s1"),
         "archive_session": of("s1"),
         "restore_session": of("packed"),
@@ -183,6 +187,7 @@ ARGUMENTS: dict[str, dict[str, Arguments]] = {
         **FILES,
         "records": of("preference"),
         "record": of(DECISION, {}),
+        "write_memory": of({"type": "pattern", "pattern": "x"}),
         "record_pattern": of("x"),
         "save_profile": of(name="x"),
     },
@@ -220,6 +225,7 @@ ARGUMENTS: dict[str, dict[str, Arguments]] = {
         "save_state": of({"a": 1}),
         "state_of": of("vera"),
         "with_requirements": of({"read": ["decisions"]}),
+        "memory_usage": of("no such phase"),
         "may_read": of("decisions"),
         "may_write": of("decisions"),
     },

@@ -18,14 +18,15 @@ from ..disk.place import scopes
 from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.door import front_door
-from ..model.errors import AccessDenied, CorruptionDetected, MemoryNotFound
+from ..model.errors import AccessDenied, CorruptionDetected, InvalidQuery, MemoryNotFound
 from ..model.layout import GLOBAL, check_file_id
+from ..model.nearest import did_you_mean
 from ..model.quotation import shown
 from ..model.record import Record, check_memory_id
 from ..text.values import Value
 from .context import Context, Request, Rights, context_of
 from .party import PARTY_MODE, record_or_merge
-from .relevant import Requirements, bearing, covers, relevant, understand
+from .relevant import Requirements, Usage, bearing, covers, relevant, understand
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -206,12 +207,33 @@ class AgentMemory:
         except CorruptionDetected:
             return True
 
-    def with_requirements(self, requirements: Mapping[str, Any]) -> AgentMemory:
-        """Return this agent's memory, narrowed down to a workflow's `memory_requirements`."""
+    def with_requirements(self, requirements: Mapping[str, object]) -> AgentMemory:
+        """Return this agent's memory, narrowed down to a workflow's `memory_requirements`.
+
+        A whole definition of a workflow is understood: `{"workflow": {…}}`.
+        """
         if self.requirements:
             said = f"{self.name} has its requirements already, and cannot give itself others."
             raise AccessDenied(said, session_id=self.session.id)
         return AgentMemory(self.session, self.name, understand(requirements, self.name))
+
+    def memory_usage(self, phase: str) -> list[tuple[Usage, Answer]]:
+        """Return the uses that the workflow names for a phase, each with the memories it asks for.
+
+        A use that writes, or that has no query, asks for none.
+        """
+        phases = self.requirements.phases if self.requirements else {}
+        if phase not in phases:
+            known = ", ".join(phases) or "none"
+            meant = did_you_mean(phase, phases)
+            raise InvalidQuery(
+                f"There is no phase {shown(phase)}{meant}; the workflow has {known}."
+            )
+        uses: list[tuple[Usage, Answer]] = []
+        for use in phases[phase]:
+            is_asking = use.type == "read" and use.query
+            uses.append((use, self.query(use.query) if is_asking else Answer()))
+        return uses
 
     def may_read(self, kind: str) -> bool:
         """Return whether any memory of the kind (`decisions`, `findings`, …) may be read."""

@@ -2,7 +2,7 @@
 
 The `memory_requirements` of a workflow name kinds (`findings`) or parts of them
 (`findings.unresolved`) under `read_access` and `write_access`; KINDS has all. `memory_hints` are
-sentences that stand in the context.
+sentences that stand in the context. The `memory_usage` of a phase has the questions that it asks.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from ..ask.argument import sayable
 from ..ask.engine import about, find, where
@@ -42,6 +41,10 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "artifacts": (("artifact",), _NAME),
 }  # fmt: skip
 _PARTS = ("read_access", "write_access", "memory_hints")
+_WORKFLOW = "workflow"
+_REQUIREMENTS = "memory_requirements"
+_PHASES = "phases"
+_USAGE = "memory_usage"
 _LATEST = (
     "m.key IN (SELECT t.key FROM memories t WHERE t.scope = ? AND t.type = ?"
     " ORDER BY t.start DESC LIMIT ?)"
@@ -144,16 +147,60 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What a phase of a workflow says that it does with the memory."""
+
+    type: str  # read or write
+    query: str
+    purpose: str
+
+
+@dataclass(frozen=True)
 class Requirements:
-    """Everything that a workflow may read and write, and its hints."""
+    """Everything that a workflow may read and write, its hints, and the uses by phase."""
 
     reads: tuple[Item, ...]
     writes: tuple[Item, ...]
     hints: tuple[str, ...]
+    phases: Mapping[str, tuple[Usage, ...]] = field(default_factory=dict)
 
 
-def understand(requirements: Mapping[str, Any], agent: str) -> Requirements:
-    """Return the requirements of a workflow. Raise InvalidQuery with the first mistake."""
+def understand(given: Mapping[str, object], agent: str) -> Requirements:
+    """Return the requirements of a workflow, given alone or as its whole definition.
+
+    Raise InvalidQuery with the first mistake.
+    """
+    workflow = given.get(_WORKFLOW, given) if isinstance(given, Mapping) else given
+    if not isinstance(workflow, Mapping) or not {_REQUIREMENTS, _PHASES} & {*workflow}:
+        return _requirements(workflow, agent)
+    found = _requirements(workflow.get(_REQUIREMENTS) or {}, agent)
+    return replace(found, phases=_phases(workflow.get(_PHASES) or []))
+
+
+def _phases(given: object) -> dict[str, tuple[Usage, ...]]:
+    """Return the uses of the memory by the name of the phase."""
+    found: dict[str, tuple[Usage, ...]] = {}
+    for number, phase in enumerate(given if isinstance(given, (list, tuple)) else [given]):
+        place = f"{_PHASES}[{number}]"
+        name = phase.get("name") if isinstance(phase, Mapping) else None
+        if not isinstance(phase, Mapping) or not isinstance(name, str):
+            raise InvalidQuery(f"{place} must be a mapping with a name, not {shown(phase)}.")
+        uses = phase.get(_USAGE) or []
+        if not isinstance(uses, (list, tuple)):
+            raise InvalidQuery(f"{place}.{_USAGE} must be a list, not {shown(uses)}.")
+        found[name] = tuple(_usage(f"{place}.{_USAGE}[{at}]", use) for at, use in enumerate(uses))
+    return found
+
+
+def _usage(place: str, given: object) -> Usage:
+    if not isinstance(given, Mapping) or given.get("type") not in ("read", "write"):
+        said = "a mapping with type read or write, and perhaps query and purpose"
+        raise InvalidQuery(f"{place} must be {said}, not {shown(given)}.")
+    query = given.get("query") or ""
+    return Usage(str(given["type"]), str(query), str(given.get("purpose") or ""))
+
+
+def _requirements(requirements: object, agent: str) -> Requirements:
     if not isinstance(requirements, Mapping) or not {*requirements} <= {*_PARTS}:
         right = f"a mapping with {', '.join(_PARTS)}"
         raise InvalidQuery(f"memory_requirements must be {right}, not {shown(requirements)}.")
@@ -168,7 +215,7 @@ def understand(requirements: Mapping[str, Any], agent: str) -> Requirements:
 def _item(name: str, text: str, agent: str) -> Item:
     kind, dot, rest = text.strip().partition(".")
     parts = KINDS[kind][1] if kind in KINDS else {}
-    if parts and not dot and kind != "agent_states":
+    if parts and not dot:
         return Item(text, kind)
     for part, pattern in parts.items() if name == "read_access" or kind == "agent_states" else ():
         if found := re.fullmatch(pattern, rest):

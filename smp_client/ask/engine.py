@@ -20,8 +20,9 @@ from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..index.validity import EVICTED, holds, is_away, marks
 from ..index.validity import STATE as ARCHIVED
+from ..model.errors import InvalidQuery
 from ..model.quotation import shown
-from ..model.record import TURN, Record, type_of
+from ..model.record import FOLDERS, TURN, Record, split_folder, type_of
 from .argument import sayable
 from .bm25 import Words, known, owned, strengths
 from .options import NEWEST, Answer, Wanted, one_of
@@ -31,6 +32,7 @@ from .wildcards import expander
 
 _CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
 _LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and not the turns beside
+_FILES = {*FOLDERS.values()}  # the types of memories that are files
 _NAMED_CAP = 8  # ids in one question
 _LIKENESS_WORDS = 24
 _WORD = re.compile(r"[^\W_]+")
@@ -119,14 +121,29 @@ def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
 
 
 def of_id(view: View, memory_id: str) -> Answer:
-    """Return the memories of this id, one of each session; a record before a file of that name."""
-    named = Sql(f"m.id = ? AND {NAMED}", (sayable(memory_id),))
+    """Return the memories of this id, one of each session; a record before a file of that name.
+
+    Raise InvalidQuery where a state and an artifact have the name, and it does not say which.
+    """
+    type, bare = split_folder(memory_id)
+    named = Sql(f"m.id = ? AND {NAMED}", (sayable(bare),))
+    want = Wanted((named, one_of("m.type", [type])) if type else (named,))
     first: dict[str, Record] = {}
-    for record in find(view, Wanted((named,))):
+    for record in find(view, want):
         known = first.get(record.session)
-        if known is None or known.type in ("agent_state", "artifact") or is_away(known.marks):
+        if known is None or known.type in _FILES or is_away(known.marks):
             first[record.session] = record
+        is_second = known is not None and {known.type, record.type} == _FILES
+        if known and is_second and not is_away([*known.marks, *record.marks]):
+            raise two_of(memory_id)
     return Answer(list(first.values()))
+
+
+def two_of(name: str) -> InvalidQuery:
+    """Return the error for a name that a state and an artifact of one session have."""
+    both = " or ".join(f"{folder}/{name}" for folder in FOLDERS)
+    said = f"{name!r} is the name of an agent's state and of an artifact."
+    return InvalidQuery(said, advice=f"Name it {both}.")
 
 
 def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:

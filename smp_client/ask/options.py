@@ -29,6 +29,13 @@ _SORTS = {
     "relevance": None, "priority": f"priority DESC, {NEWEST}",
     "importance": f"m.importance DESC, {NEWEST}", "newest": NEWEST, "oldest": _OLDEST,
 }  # fmt: skip
+# Other names of the orders, as other programs and a query specification have them.
+_SORT_NAMES = {
+    "relevance_desc": "relevance",
+    "decay.priority": "priority",
+    "time_desc": "newest",
+    "time_asc": "oldest",
+}
 
 
 class QueryOptions(TypedDict, total=False):
@@ -125,6 +132,7 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
         if least is not None and not (isinstance(least, (int, float)) and 0 <= least <= 1):
             problems.append(f"{name} must be a number from 0 to 1, not {shown(least)}")
     sort = given("sort", "relevance")
+    sort = _SORT_NAMES.get(sort, sort) if isinstance(sort, str) else sort
     if not isinstance(sort, str) or sort not in _SORTS:
         problems.append(f"sort must be one of {', '.join(_SORTS)}, not {shown(sort)}")
     limit, offset = given("limit"), given("offset", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ..model.record import HISTORY, STATE_HISTORY, check_memory_id
+from ..model.record import HISTORY, STATE_HISTORY, check_lookup, split_folder
 from ..text.revision import Revision, parse_earlier_state, parse_revision
 from .holdings import Holding, holdings, in_file, is_in_use
 
@@ -20,12 +20,13 @@ def history(memory: Memory, session: str, memory_id: str) -> list[Revision]:
 
     For the name of an agent, return its earlier states.
     """
-    check_memory_id(memory_id)
-    found = [one for one in _earlier(memory, session, memory_id) if one.memory == memory_id]
+    type, memory_id = split_folder(check_lookup(memory_id))
+    found = [one for one in _earlier(memory, session, memory_id, type) if one.memory == memory_id]
     return sorted(found, key=lambda one: one.at or _LONG_AGO)
 
 
-def _earlier(memory: Memory, session: str, memory_id: str) -> list[Revision]:
+def _earlier(memory: Memory, session: str, memory_id: str, type: str) -> list[Revision]:
+    """Return the earlier versions; with a type, those of a state or of an artifact alone."""
     states = f"{STATE_HISTORY}/{memory_id}.yaml"
     held: list[Holding] = []
     if is_in_use(memory, session):
@@ -33,6 +34,9 @@ def _earlier(memory: Memory, session: str, memory_id: str) -> list[Revision]:
         for file in (HISTORY, states):
             held += in_file(session, "active", "", file, scope.read(file))
     held += holdings(memory, session, ("archived", "evicted"))
-    found = [parse_revision(one.value) for one in held if one.file == HISTORY]
-    found += [parse_earlier_state(memory_id, one.value) for one in held if one.file == states]
+    found: list[Revision] = []
+    if type != "agent_state":
+        found += [parse_revision(one.value) for one in held if one.file == HISTORY]
+    if type != "artifact":
+        found += [parse_earlier_state(memory_id, one.value) for one in held if one.file == states]
     return found

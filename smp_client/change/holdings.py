@@ -28,6 +28,7 @@ from ..model.record import (
     Kind,
     kind_of,
     kind_of_file,
+    split_folder,
 )
 from ..text.edits import Span, located, spans, value_of
 from ..text.mapping import load_mapping
@@ -253,11 +254,12 @@ def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holdi
 def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
     """Return the error for a memory that no file has, with the way to restore it. Take no lock."""
     problem, advice = f"There is no memory {memory_id!r} in {scope.name}", None
+    bare = split_folder(memory_id)[1]
     for place, kind in ((DELETED, "deleted"), (ARCHIVED, "evicted")):
         times: list[str] = []
         with suppress(SMPError, OSError):  # an unreadable bundle says nothing
             for _, manifest in bundle.manifests(scope.tree, f"{place}/{scope.name}"):
-                if manifest.kind == kind and any(one.id == memory_id for one in manifest.items):
+                if manifest.kind == kind and any(one.id == bare for one in manifest.items):
                     times.append(manifest.at)
         if times:
             problem += f": it was {kind} on {max(times)[:16].replace('T', ' ')} UTC"

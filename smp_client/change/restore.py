@@ -20,7 +20,7 @@ from ..disk.place import ARCHIVE, BACKUP
 from ..model.errors import CorruptionDetected, Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
-from ..model.record import check_memory_id, kind_of_file, type_of
+from ..model.record import check_lookup, check_memory_id, kind_of_file, type_of
 from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.contents import plain_fields
@@ -28,7 +28,7 @@ from ..text.edits import spans
 from ..text.values import hash_of, summary_hash
 from .change import Change, Request, apply, replanned
 from .holdings import Holding, holdings, is_in_use, is_kept, names, place_of
-from .select import Selection, chosen, is_revision, owner_of, several
+from .select import Selection, chosen, ids_of, is_named, is_revision, owner_of, several
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -210,7 +210,7 @@ def restore(
     """
     if (ids is None) is (batch is None) or (batch is not None and not batch.strip()):
         raise Invalid(["say what is restored: memories, or a batch"])
-    wanted = None if ids is None else [check_memory_id(one) for one in several(ids)]
+    wanted = None if ids is None else [check_lookup(one) for one in several(ids)]
     why = said_reason(reason)
     memory.require()
     scope = memory._scope(name)
@@ -238,12 +238,12 @@ def _restorable(
     """Return the deleted memories that are meant, the newest of each."""
     problems: list[str] = []
     held = [one for one in _taken(memory, name, problems) if batch is None or one.batch == batch]
-    held = [one for one in held if ids is None or one.id in ids or owner_of(one) in ids]
+    held = [one for one in held if ids is None or is_named(one, ids)]
     found: dict[tuple[str, ...], Holding] = {}
     for one in sorted(held, key=lambda one: str(one.facts["at"]), reverse=True):
         key = (one.file, one.id, str(one.facts.get("from", "")), "" if one.id else one.hash)
         found.setdefault(key, one)
-    known = {known for one in held for known in (one.id, owner_of(one))}
+    known = {known for one in held for known in ids_of(one)}
     missing = [memory_id for memory_id in ids or () if memory_id not in known]
     if missing or not found:
         about = f"{', '.join(missing)} of {name} cannot be restored: it is not deleted."

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ask.argument import When
-from ..ask.engine import is_about, keys_of
+from ..ask.engine import is_about, keys_of, two_of
 from ..ask.options import wanted
 from ..disk.bundle import Item
 from ..disk.place import archived_scope
 from ..disk.session_files import METADATA
 from ..model.errors import CorruptionDetected, Invalid
 from ..model.layout import GLOBAL
-from ..model.record import HISTORY, check_memory_id
+from ..model.record import FOLDERS, HISTORY, check_lookup, split_folder
 from ..text.values import Value
 from .holdings import KEPT, Holding, holdings, id_of_file, in_file, in_use, is_in_use, missing
 
@@ -57,7 +57,7 @@ class Selection:
         if problems:
             raise Invalid(problems)
         for memory_id in self.ids or ():
-            check_memory_id(memory_id)
+            check_lookup(memory_id)
 
     @property
     def asks_index(self) -> bool:
@@ -106,9 +106,11 @@ def chosen(
     if ids is None:
         meant = described(memory, name, selection, found)
     else:
-        meant = [one for one in found if one.id in ids or owner_of(one) in ids]
+        meant = [one for one in found if is_named(one, ids)]
         require_known(memory, name, ids, meant)
-        order = {memory_id: number for number, memory_id in enumerate(ids)}
+        _require_one_each(ids, meant)
+        bare = [split_folder(memory_id)[1] for memory_id in ids]
+        order = {memory_id: number for number, memory_id in enumerate(bare)}
         meant.sort(key=lambda one: order.get(one.id, len(order)))
     lines: dict[tuple[str, str], int] = {}
     for one in meant:
@@ -122,6 +124,26 @@ def chosen(
                 raise CorruptionDetected(f"{one.id} stands more than once: {where}; nothing was"
                                          " deleted.", session_id=name)  # fmt: skip
     return [one for one in meant if one.id]
+
+
+def is_named(one: Holding | Item, ids: Collection[str]) -> bool:
+    """Return whether one of these ids names a memory, or the memory that this is a version of."""
+    return any(memory_id in ids for memory_id in ids_of(one))
+
+
+def ids_of(one: Holding | Item) -> set[str]:
+    """Return every id that means a memory: its own, its owner's, and these with their folder."""
+    name = owner_of(one) or one.id
+    folder = "agent-states" if one.type == "agent_state" else "artifacts"
+    return {one.id, name, f"{folder}/{name}"}
+
+
+def _require_one_each(ids: Collection[str], meant: list[Holding]) -> None:
+    """Raise InvalidQuery for a name that a state and an artifact have: a deletion takes one."""
+    for memory_id in ids:
+        types = {one.type for one in meant if one.is_file and one.id == memory_id}
+        if types == {*FOLDERS.values()}:
+            raise two_of(memory_id)
 
 
 def described(
@@ -156,13 +178,19 @@ def described(
 
 def _with_earlier(found: list[Holding], meant: list[Holding]) -> list[Holding]:
     """Return the memories that are meant, with their earlier versions and states."""
-    owners = {owner_of(one) or one.id for one in meant}
+    owners = {_owner(one) for one in meant}
     objects = {id(one) for one in meant}
 
     def belongs(one: Holding) -> bool:
-        return id(one) in objects or (not one.is_file and owner_of(one) in owners)
+        is_earlier = not one.is_file and owner_of(one) is not None
+        return id(one) in objects or (is_earlier and _owner(one) in owners)
 
     return [one for one in found if belongs(one)]
+
+
+def _owner(one: Holding) -> tuple[bool, str]:
+    """Return the memory that this is, or is an earlier version of, and whether it is a state."""
+    return one.type == "agent_state", owner_of(one) or one.id
 
 
 def owner_of(one: Holding | Item) -> str | None:
@@ -192,7 +220,9 @@ def earlier_versions(memory: Memory, name: str, ids: Collection[str]) -> list[Ho
 
 def require_known(memory: Memory, name: str, ids: Collection[str], meant: list[Holding]) -> None:
     """Raise for the first id that names no memory, with its state."""
-    known = {one.id for one in meant} | {owner_of(one) for one in meant}
+    known: set[str] = set()
+    for one in meant:
+        known |= ids_of(one)
     for memory_id in ids:
         if memory_id not in known:
             raise missing(memory._scope(name), memory_id)

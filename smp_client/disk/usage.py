@@ -36,7 +36,7 @@ class Size(NamedTuple):
     quota_bytes: int
     utilization_pct: float
     level: str  # ok, warning, critical, full
-    components: dict[str, int]
+    components: dict[str, int]  # with `indexes`, which is no part of the total
     largest_files: list[dict[str, Any]]
     days_until_full: float | None  # None while there is not a day's growth to go by
 
@@ -74,6 +74,8 @@ class Usage:
                 components[_FILES.get(path, component)] += size
                 files[path] = size
         total = sum(files.values())
+        # Beside the others, for it can be made again and does not count.
+        components["indexes"] = sum(self._counted("indexes").values())
         largest = [
             {"path": name, "size_bytes": size, "percentage": round(100 * size / total, 1)}
             for name, size in sorted(files.items(), key=lambda one: -one[1])[:10]

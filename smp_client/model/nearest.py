@@ -11,6 +11,8 @@ from collections.abc import Iterable
 _LENGTH_CAP = 64  # characters: nobody mistypes a longer name, somebody pasted a text
 _KNOWN_CAP = 5000  # names that are compared letter by letter
 _LEAST_SHARE = 0.7  # of 1: the letters that two names have in common
+_LEAST_KNOWN = 4  # letters: of shorter names, another word is one letter away
+_LONG = 8  # letters: from here on two of them may be wrong
 _LEAST_BEGINNING = 3  # letters: too many names begin with fewer
 _SIGNS = re.compile(r"[\W_]+")
 _ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
@@ -37,6 +39,43 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if len(meant) >= _LEAST_BEGINNING and begun:
         return names[min(begun, key=len)]
     return None
+
+
+def misspelt(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name of which this is a misspelling; None for a name of its own.
+
+    One letter too many, too few, wrong or swapped is a misspelling; in eight letters or more, two
+    are. So `sevrity` is one, and `location_hint` is not.
+    """
+    meant = _plain(name)
+    if len(meant) > _LENGTH_CAP:
+        return None
+    for one in known:
+        plain = _plain(one)
+        allowed = 2 if len(plain) >= _LONG and len(meant) >= _LONG else 1
+        if len(plain) >= _LEAST_KNOWN and _edits(meant, plain, allowed) <= allowed:
+            return one
+    return None
+
+
+def _edits(one: str, other: str, most: int) -> int:
+    """Return by how many letters two names differ; more than `most` where that is sure."""
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        new = [at]
+        for place, wanted in enumerate(other, 1):
+            cost = row[place - 1] + (letter != wanted)
+            cost = min(cost, row[place] + 1, new[place - 1] + 1)
+            is_swapped = at > 1 and place > 1 and letter == other[place - 2]
+            if is_swapped and one[at - 2] == wanted:
+                cost = min(cost, before[place - 2] + 1)
+            new.append(cost)
+        before = row
+        row = new
+    return row[-1]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -107,6 +107,7 @@ REVISION = Kind(
     base_priority=0.30,
     required=("memory", "change", "changed_by"),
 )
+FOLDERS = {"agent-states": "agent_state", "artifacts": "artifact"}  # of memories that are files
 SESSION_KINDS = (TURN, DECISION, FINDING, PREFERENCE, LEARNING, RELATIONSHIP)
 GLOBAL_KINDS = (GLOBAL_PREFERENCE, PATTERN)
 
@@ -236,14 +237,42 @@ def is_memory_name(name: object) -> TypeGuard[str]:
 
 
 def split_name(name: str, session: str) -> tuple[str, str]:
-    """Return session and id of a memory that is named in this session."""
+    """Return session and id of a memory that is named in this session.
+
+    The id of a state or an artifact may have its folder before it: `agent-states/veritas`.
+    """
     other, _, memory_id = name.rpartition("/")
+    outer, _, folder = other.rpartition("/")
+    if folder in FOLDERS:
+        return outer or session, f"{folder}/{memory_id}"
     return other or session, memory_id
+
+
+def split_folder(memory_id: str) -> tuple[str, str]:
+    """Return the type that the folder before an id names, empty for none, and the bare id."""
+    folder, slash, name = memory_id.partition("/")
+    return (FOLDERS[folder], name) if slash and folder in FOLDERS else ("", memory_id)
+
+
+def kind_named(name: object, kinds: tuple[Kind, ...]) -> Kind | None:
+    """Return the kind of this name: `decision`, `decisions` or `dec`, and `conversation`."""
+    for kind in kinds:
+        names = (kind.name, kind.type, f"{kind.type}s", kind.key, kind.prefix.lower())
+        if name in names or (kind is TURN and name == "conversation"):
+            return kind
+    return None
 
 
 def check_memory_id(memory_id: str) -> str:
     if not is_memory_id(memory_id):
         raise Invalid([f"memory id {shown(memory_id)} must be 1 to 64 {_SIGNS}"])
+    return memory_id
+
+
+def check_lookup(memory_id: str) -> str:
+    """Return an id, which may have the folder of a state or an artifact before it."""
+    _, bare = split_folder(memory_id) if isinstance(memory_id, str) else ("", memory_id)
+    check_memory_id(bare)
     return memory_id
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..model.deadline import stepping
 from ..model.errors import Invalid
+from ..model.fields import fields_of, misspellings
 from ..model.quotation import shown
 from ..model.record import (
     CHOICES,
@@ -41,6 +42,8 @@ def new_fields(
     problems: list[str] = []
     given = {key: value for key, value in fields.items() if value is not None}
     body = plain_fields(given, problems)
+    problems += misspellings(body, fields_of(kind))
+    _refuse_nul(body, problems)
     if not problems:
         body, _ = redaction.redacted_fields(body)
     for name in ("id", "turn") if kind is TURN else ("id",):
@@ -71,6 +74,8 @@ def changed_fields(
     problems = [f"{name!r} of a {kind.type} cannot be changed" for name in wrong]
     given = {key: value for key, value in changes.items() if value is not None}
     body = plain_fields(given, problems)
+    problems += misspellings(body.keys() - old.keys(), fields_of(kind))
+    _refuse_nul(body, problems)
     body, kinds = redaction.redacted_value(body) if not problems else (body, {})
     _importance(body, kind.base_priority, problems)
     new = {**old, **body, "updated_at": render_time(at)}
@@ -84,6 +89,21 @@ def changed_fields(
     if problems:
         raise Invalid(problems)
     return new
+
+
+def _refuse_nul(fields: Mapping[str, Value], problems: list[str]) -> None:
+    """Add each field with a NUL: YAML and Markdown cannot hold one, and a blank is another text."""
+    for name, value in fields.items():
+        if _has_nul(value):
+            problems.append(f"{name!r} holds a NUL character (\\0), which no text can have")
+
+
+def _has_nul(value: Value) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(map(_has_nul, value)) or any(map(_has_nul, value.values()))
+    return isinstance(value, list) and any(map(_has_nul, value))
 
 
 def _importance(given: Mapping[str, Value], usual: float, problems: list[str]) -> float:
@@ -151,6 +171,7 @@ def plain_parts(
     """Return parts of a mapping as they are stored, and the number of secrets of each kind."""
     problems: list[str] = []
     fields = plain_fields(parts, problems)
+    _refuse_nul(fields, problems)
     if tagged:
         check_tags(fields.get("tags"), problems)
     if problems:

@@ -242,7 +242,10 @@ def test_of_a_kind_that_is_granted_in_part_only_that_part_is_seen(stocked: Agent
         ({"reads": []}, "must be a mapping with read_access"),
         ({"memory_hints": "one"}, "memory_hints must be a list of texts"),
         ({"write_access": ["findings.unresolved"]}, "write_access: 'findings.unresolved' grants"),
-        ({"write_access": ["agent_states"]}, "write_access: 'agent_states' grants"),
+        ({"write_access": ["agent_states."]}, "write_access: 'agent_states.' grants"),
+        ({"workflow": {"memory_requirements": ["findings"]}}, "must be a mapping with read_access"),
+        ({"phases": [{"memory_usage": []}]}, "must be a mapping with a name"),
+        ({"phases": [{"name": "a", "memory_usage": ["x"]}]}, "must be a mapping with type read"),
         *(
             ({"read_access": [item]}, f"read_access: {item!r} grants nothing")
             for item in ("decision", "findings.by_severity:grave", "conversation.last_0_turns",

@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from examples import example as example
