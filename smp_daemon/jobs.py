@@ -31,7 +31,7 @@ from smp_client.passes.tidy import tidy
 
 from .ingest.debounce import EVERYTHING
 from .log import ms_since
-from .root import Root
+from .root import VANISHED, Root
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -169,7 +169,7 @@ class Maintenance:
         root, started, is_over = run.root, time.perf_counter(), True
         if not root.is_there():
             run.skipped = root.problems["root"]
-        elif "vanished" in root.problems and JOBS[run.name].needs_all:
+        elif VANISHED in root.problems and JOBS[run.name].needs_all:
             run.skipped = "the tree is not as it was"
         else:
             try:
@@ -212,6 +212,7 @@ class Maintenance:
     def _rebuild(self, run: Run) -> Iterator[None]:
         root = run.root
         rebuild(root.memory, root.index)
+        root.note_vanished()
         root.edits.look()
         yield
 

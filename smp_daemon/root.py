@@ -16,9 +16,12 @@ from smp_client.disk.locks import holder, lock
 from smp_client.disk.place import has_moved, is_there
 from smp_client.disk.policy import publish
 from smp_client.index.database import Index, refuse_links
+from smp_client.index.gone import is_waiting
 from smp_client.index.schema import UnusableIndex
 from smp_client.model.errors import is_of_machine
 from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER
+from smp_client.model.outcome import Action
+from smp_client.passes.vanished import BUSY, OUTSIDE, QUIET_S, settle
 from smp_client.redaction.redact import harmless
 
 from .ingest.debounce import EVERYTHING, Debounce
@@ -39,9 +42,13 @@ CLIENT_PATIENCE_S = 60.0
 PATIENCE_S = 1.0
 LEADING = "leading"
 SECRETS = "looking for secrets"  # the subject of a failure
+SETTLING = "asking where memories went"  # the subject of a failure
+VANISHED = "vanished"  # the subject of a problem: most sessions are gone at once
+SETTLE_AGAIN_S = 60.0
+NAMED_MEMORIES = 50  # of those that a line of the log names
 STARTING = "starting"  # the subject of a problem, until the tree is watched and scanned
 # A changed file is read when it was quiet for so long, or has waited for so long.
-QUIET_S, LONGEST_WAIT_S = 0.05, 0.5
+FILE_QUIET_S, LONGEST_WAIT_S = 0.05, 0.5
 
 
 def _leading(options: Options) -> Options:
@@ -61,7 +68,7 @@ class Root:
         self.path: Path = memory.root
         self.log: FilteringBoundLogger = log.bind(root=str(memory.root))
         # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
-        self.waiting = Debounce(QUIET_S, LONGEST_WAIT_S)
+        self.waiting = Debounce(FILE_QUIET_S, LONGEST_WAIT_S)
         self.problems: dict[str, str] = {}  # by subject, so that each can go again
         self.problems[STARTING] = (
             "The daemon is starting: it has not looked at all files yet, and may not watch them."
@@ -81,6 +88,8 @@ class Root:
         self.too_full: dict[str, tuple[float, str]] = {}
         self.compacted: dict[str, int] = {}  # the sizes of sessions after their compaction
         self.known_vanished: set[str] = set()
+        self.settle_due: float | None = None  # when to ask where vanished memories went
+        self.is_believed = False  # that most sessions may be gone
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
         self.inbox, self.derived = Inbox(self), Derived(self)
         self.edits = UnlockedEdits(self)
@@ -216,7 +225,7 @@ class Root:
         gone -= moved
         if len(gone) >= 3 and 2 * len(gone) > len(known):
             self.known_vanished = gone
-            self.problems["vanished"] = (
+            self.problems[VANISHED] = (
                 f"{len(gone)} of {len(known)} sessions have disappeared at once;"
                 " the index keeps them."
                 " If that is right, run smp reindex; if not, bring the directories back."
@@ -224,13 +233,42 @@ class Root:
             return moved
         if gone and not self.is_there():
             return set()
-        self.believe_all()
+        self.known_vanished = set()
+        self.problems.pop(VANISHED, None)
         return gone | moved
 
     def believe_all(self) -> None:
         """Forget which sessions vanished, because somebody said that they may be gone."""
         self.known_vanished = set()
-        self.problems.pop("vanished", None)
+        self.is_believed = True
+        self.problems.pop(VANISHED, None)
+
+    # Memories that vanished.
+
+    def note_vanished(self) -> None:
+        """Have the worker ask where memories went, if some have vanished from their files."""
+        if self.settle_due is None and (is_waiting(self.index) or VANISHED in self.problems):
+            self.settle_due = time.monotonic() + QUIET_S
+
+    def settle(self) -> None:
+        """Make deleted memories of those that vanished outside of SMP, and log each file."""
+        self.settle_due = time.monotonic() + SETTLE_AGAIN_S  # if this one fails
+        outcome = settle(self.memory, self.index, is_believed=self.is_believed)
+        self.settle_due = None
+        self.is_believed = False
+        if not self.known_vanished:
+            self.problems.pop(VANISHED, None)
+        for action in outcome.actions:
+            self.log.warning(
+                OUTSIDE, component="indexer", session_id=action.session,
+                file=action.reason.removeprefix(f"{OUTSIDE}: "), count=len(action.about),
+                memories=list(action.about[:NAMED_MEMORIES]), advice=_way_back(action),
+            )  # fmt: skip
+        if outcome.counts[BUSY]:
+            self.settle_due = time.monotonic() + QUIET_S
+        for problem in outcome.problems:
+            self.problems[VANISHED] = problem
+            self.log.error("vanished memories wait", component="indexer", reason=problem)
 
     # Regular looks.
 
@@ -278,3 +316,9 @@ class Root:
             tree.write_new(f"{COOKIES}/{self.canary}", b"", durable=False)
         except (OSError, SMPError) as error:
             self.problems["canary"] = f"No canary can be sent: {error}"
+
+
+def _way_back(action: Action) -> str:
+    """Return how a person brings memories back that were removed outside of SMP."""
+    name = f"--batch {action.batch}" if action.batch else action.session
+    return f"smp restore {name} brings it back."

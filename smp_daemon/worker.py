@@ -25,7 +25,7 @@ from .ingest.debounce import EVERYTHING
 from .ingest.watcher import Changed, Cookie, Lost, Notice
 from .jobs import JOBS, REBUILD, SCAN, SCRUB, TIDY, Job, Maintenance
 from .log import FilteringBoundLogger, ms_since
-from .root import SECRETS, STARTING, Root
+from .root import SECRETS, SETTLING, STARTING, Root
 from .schedule import KNOWN_SINCE, load_successes, save_successes
 
 HEARTBEAT_S, LOOK_AROUND_S, CANARY_S = 1.0, 1.0, 5.0
@@ -140,6 +140,8 @@ class Worker:
                     self._maintenance.weigh(root, written)
                 if root.inbox.has_work() and root.is_there():
                     root.inbox.serve()
+                if root.settle_due is not None and current >= root.settle_due and root.is_there():
+                    root.apart(SETTLING, root.settle)
             self._look_after_self(current)
             self._maintenance.work()
         except AlreadyLed:
@@ -162,6 +164,7 @@ class Worker:
             return 0.0
         current = time.monotonic()
         waits = [root.waiting.due_in(current) for root in self.roots]
+        waits += [root.settle_due - current for root in self.roots if root.settle_due is not None]
         waits.append(min(self._heartbeat_due, self._look_due) - current)
         # Work that is due for a missing tree stays due, and must not keep the worker spinning.
         least_s = 0.0 if all(root.was_there for root in self.roots) else 0.2
@@ -211,7 +214,7 @@ class Worker:
                 root.inbox.note(scope)
             vanished = root.believe_vanished(taken.vanished)
             if vanished:
-                indexer.forget(root.index, vanished)
+                indexer.forget(root.memory, root.index, vanished)
             if taken.changed or vanished:
                 # Every write leads to a line "indexed".
                 say = root.log.info if is_scan else root.log.debug
@@ -230,6 +233,7 @@ class Worker:
                 root.edits.is_unfinished = True  # the next look around searches: READY comes first
             else:
                 root.apart(SECRETS, root.edits.look)
+            root.note_vanished()
         except Exception as error:
             self._fail(root, INDEXING, error)
             return False

@@ -287,11 +287,11 @@ class _Work:
             self.taken.append((replace(item, facts={**change.facts, **item.facts}), raw))
             if change.new is not None:
                 known = {name: change.facts.get(name, fact) for name, fact in item.facts.items()}
-                pieces.append(_item(replace(change, behind=item.behind, facts=known)))
+                pieces.append(item_of_change(replace(change, behind=item.behind, facts=known)))
         for change in missing.values():
             if change.old is not None:
                 raise self._conflict(change.id, f"{old.path} does not hold it any more")
-            pieces.append(_item(change))
+            pieces.append(item_of_change(change))
         return pieces
 
     def packed(
@@ -345,7 +345,7 @@ def unlink_step(tree: Tree, path: str) -> dict[str, Any]:
     return {"bundle": path, "aside": None, "was": journal.version_of(tree.stat(path))}
 
 
-def _item(change: Change) -> tuple[Item, bytes]:
+def item_of_change(change: Change) -> tuple[Item, bytes]:
     """Return the item, and the bytes, of a memory that a bundle of records is to hold."""
     file, raw = change.file, change.new or b""
     if not is_record_file(file):

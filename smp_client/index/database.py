@@ -15,6 +15,7 @@ from ..disk.tree import FILE_MODE, identity
 from ..model.layout import GLOBAL, METADATA
 from ..model.record import PREFERENCE, RELATIONSHIP, split_name
 from ..model.times import microseconds, time_of
+from . import gone as gone_memories
 from . import mentions
 from .mentions import SESSION, named
 from .schema import BUSY_MS, SETTINGS, TABLES, UnusableIndex, check, connect, create
@@ -248,14 +249,20 @@ class Index:
         row = (scope, file, *state)
         self.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-    def forget_file(self, scope: str, file: str) -> None:
-        self.replace(scope, file, [])
+    def forget_file(self, scope: str, file: str, *, has_moved: bool = False) -> None:
+        """Forget a file and its memories. `has_moved` says that they are known to be elsewhere."""
+        self.replace(scope, file, [], has_moved=has_moved)
         self.execute("DELETE FROM files WHERE scope = ? AND file = ?", (scope, file))
 
     # Memories.
 
-    def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
-        """Make the memories of a file these, and touch only those that differ."""
+    def replace(
+        self, scope: str, file: str, entries: Iterable[Entry], *, has_moved: bool = False
+    ) -> None:
+        """Make the memories of a file these, and touch only those that differ.
+
+        Memories that are gone are kept aside, see gone.py, unless they are known to be elsewhere.
+        """
         left: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
         known = (
             "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ?"
@@ -274,6 +281,9 @@ class Index:
                 moved.append((entry.start, entry.end, key))
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
         gone = {key: one for (one, _), same in left.items() for key, _, _ in same}
+        lost = {*gone.values()} - {entry.id for entry in new}
+        if lost and not has_moved:
+            gone_memories.note(self.connection, scope, file, gone, lost)
         self._exchange(scope, file, gone, new)
 
     def add(self, scope: str, file: str, entries: Sequence[Entry]) -> None:
@@ -324,6 +334,9 @@ class Index:
                     ended.append(old)
         subjects |= {entry.subject for _, entry in new if entry.subject}
         judge(self.connection, [key for key, _ in new], ended, subjects)
+        gone_memories.returned(
+            self.connection, scope, file, ((one.type, one.id) for one in entries)
+        )
         ids = {*gone.values(), *(one.id for one in entries)}
         mentions.follow(self.connection, scope, ids, [key for key, one in new if one.refs])
 
@@ -344,14 +357,19 @@ class Index:
         if self.execute(asked, (scope,)).fetchone() != said:
             row = (scope, *said)
             self.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", row)
+            gone_memories.returned(
+                self.connection, scope, METADATA, [(gone_memories.METADATA_TYPE, "")]
+            )
             self._note_topics(scope, metadata)
 
-    def forget_session(self, scope: str) -> None:
+    def forget_session(self, scope: str, *, has_moved: bool = False) -> None:
         for _, file in self.files(scope):
-            self.forget_file(scope, file)
-        self.forget_metadata(scope)
+            self.forget_file(scope, file, has_moved=has_moved)
+        self.forget_metadata(scope, has_moved=has_moved)
 
-    def forget_metadata(self, scope: str) -> None:
+    def forget_metadata(self, scope: str, *, has_moved: bool = False) -> None:
+        if not has_moved:
+            gone_memories.note_metadata(self.connection, scope)
         self.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
         self._note_topics(scope, {})
 
@@ -367,9 +385,9 @@ class Index:
             judge(self.connection, (), (), subjects)
 
     def clear(self) -> None:
-        """Forget everything but the generation."""
+        """Forget everything but the generation and the memories that have vanished."""
         self.execute("INSERT INTO words (words) VALUES ('delete-all')")
-        for table in TABLES - {"meta", "words", "terms"}:
+        for table in TABLES - {"meta", "words", "terms", "vanished"}:
             self.execute(f"DELETE FROM {table}")
 
 

@@ -15,7 +15,7 @@ from ..model.deadline import beat
 from ..model.layout import FORMAT_VERSION
 
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 18 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 19 * 1000 + FORMAT_VERSION
 BUSY_MS = 3_000  # of waiting inside SQLite, where nobody can be interrupted
 # So often a query shows that the process is alive: about once in a millisecond.
 _BEAT_INSTRUCTIONS = 10_000
@@ -64,6 +64,10 @@ CREATE TABLE endings (
 ) WITHOUT ROWID;
 CREATE INDEX endings_by_memory ON endings (memory);
 CREATE TABLE past (memory INTEGER PRIMARY KEY, latest TEXT);
+CREATE TABLE vanished (
+    scope TEXT, file TEXT, id TEXT, type TEXT, start INTEGER, behind TEXT, since REAL, state TEXT,
+    text TEXT, data TEXT, PRIMARY KEY (scope, file, id)
+) WITHOUT ROWID;
 CREATE TABLE sessions (
     scope TEXT PRIMARY KEY, status TEXT, project TEXT, metadata TEXT, secrets TEXT
 ) WITHOUT ROWID;

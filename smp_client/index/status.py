@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -23,6 +24,7 @@ from ..model.errors import SMPError
 from ..model.times import now, time_of
 from ..redaction.redact import harmless, listed_kinds
 from .database import Index, outdated
+from .gone import Gone, removed_since
 from .schema import UnusableIndex
 
 SILENT_AFTER_S = 5.0  # a daemon without a heartbeat for so long is degraded
@@ -45,6 +47,7 @@ ADVICE = (
 )
 NOT_INDEXED = "not indexed"
 _PLACES = (layout.ARCHIVED, layout.DELETED)
+_NEWS_S = 86_400.0  # for so long the status names memories that were removed outside of SMP
 _NAMED_FILES = 3  # of those that cannot be read
 _OPEN_S = 60.0  # after so long, a directory that has left and is not removed is named
 _NAMED_PIECES = 3  # groups of quarantined pieces, by session and reason
@@ -78,6 +81,7 @@ class RootStatus:
     waiting_drops: int = 0
     rejected_drops: int = 0
     secrets: int = 0  # that were written past the library, by places
+    removed_outside: int = 0  # memories, in the last day, that somebody removed outside of SMP
 
 
 @dataclass
@@ -126,13 +130,14 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     elif is_full:
         problems.append("The disk is full: nothing can be written until something is removed.")
     leader = holder(memory.tree, layout.LEAD_SCOPE, layout.LEAD)
-    problems += _index_problems(memory, root, deep=deep or leader is None)
+    notes: list[str] = []
+    problems += _index_problems(memory, root, notes, deep=deep or leader is None)
     problems += _tree_problems(memory, root, is_led=leader is not None)
     pieces = [*described(memory.tree)]
     root.quarantined = len(pieces)
     recent = [one for one in pieces if at - one.at < _RECENT]
     problems += _quarantine_sentences([one for one in recent if one.why != A_COPY])
-    notes = _quarantine_sentences([one for one in recent if one.why == A_COPY])
+    notes += _quarantine_sentences([one for one in recent if one.why == A_COPY])
     notes += _open_directories(memory.tree, at)
     if leader is None:
         return Status(DOWN, [_NO_DAEMON, *problems], root, notes, report)
@@ -172,8 +177,10 @@ def daemon_report(memory: Place) -> dict[str, Any]:
     return {"jobs": {}, "problems": []}
 
 
-def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[str]:
-    """Count the memories and sessions of the index, and yield its problems."""
+def _index_problems(
+    memory: Place, root: RootStatus, notes: list[str], *, deep: bool
+) -> Iterator[str]:
+    """Count the memories and sessions of the index, and yield its problems. Add to the notes."""
     try:
         opened = Index.open_to_read(memory.root / layout.INDEX_FILE)
     except UnusableIndex as error:
@@ -191,6 +198,10 @@ def _index_problems(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[
             yield f"{count} ({first}{more}). smp check says why."
         if leaks:
             yield _sentence(leaks)
+        removed = removed_since(index, time.time() - _NEWS_S)
+        root.removed_outside = len(removed)
+        if removed:
+            notes.append(_removed_sentence(removed))
         if any(name.startswith(layout.SCRUB) for name in memory.tree.list(".smp")):
             yield "Words of purged memories may stand in the index. A daemon removes them."
         if deep:
@@ -264,4 +275,14 @@ def _sentence(leaks: Sequence[Leak]) -> str:
     return (
         f"Memories with secrets that were not redacted: {len(leaks):,}"
         f" ({listed_kinds(kinds)}): {places}{more}. {ADVICE}."
+    )
+
+
+def _removed_sentence(rows: Sequence[Gone]) -> str:
+    """Return which memories were removed outside of SMP, and the way back."""
+    shown = [harmless(f"{row.id} of {row.scope}/{row.file}") for row in rows[:_NAMED_FILES]]
+    more = f" and {len(rows) - _NAMED_FILES:,} more" if len(rows) > _NAMED_FILES else ""
+    return (
+        f"Removed outside of SMP in the last day: {', '.join(shown)}{more}."
+        " smp restore brings them back; smp restore --list lists them."
     )

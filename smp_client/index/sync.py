@@ -32,6 +32,7 @@ from ..model.layout import (
     is_session_id,
 )
 from ..model.times import now, time_of
+from . import gone
 from .database import Index, outdated
 from .schema import BUSY_MS
 from .status import BEING_WRITTEN, daemon_report
@@ -235,11 +236,15 @@ def scrub(memory: Memory, index: Index, wait_s: float) -> None:
                 refresh(memory, index, scope, file)
             elif has_moved(memory, scope):
                 # Without a daemon nobody has forgotten it. One that is just gone may be unmounted.
-                index.forget_session(scope)
+                index.forget_session(scope, has_moved=True)
         for session_id, purged in tombstones.load(memory.tree).items():
-            for scope in (session_id, archived_scope(session_id)) if purged.whole else ():
+            own_scopes = (session_id, archived_scope(session_id))
+            for scope in own_scopes if purged.whole else ():
                 if not is_there(memory, scope):
-                    index.forget_session(scope)
+                    index.forget_session(scope, has_moved=True)
+            is_kept = any(is_there(memory, scope) for scope in own_scopes)
+            rows = gone.of_scopes(index, own_scopes)
+            gone.forget(index, gone.purged_among(rows, purged, is_there=is_kept))
     for session_id in {name.split("+")[1] for name in asked} - {"", GLOBAL}:
         # A daemon renders missing files itself, and without a daemon nobody needs them.
         if memory.tree.sizes(f"{ACTIVE}/{session_id}/indexes"):

@@ -74,7 +74,8 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
             status = _settled(descriptor) if settle else status
             content = read_from(descriptor, 0)
     except FileNotFoundError:
-        _forget(index, scope, file)
+        is_gone = not place.is_there(memory, scope)
+        _forget(index, scope, file, has_moved=is_gone and place.has_moved(memory, scope))
         return 0
     except (OSError, UnsafePath) as error:
         _note_problem(index, scope, file, None, str(error))
@@ -113,6 +114,9 @@ def ids_in(scope: str, file: str, content: bytes) -> list[str]:
 def rebuild(memory: Place, index: Index) -> None:
     """Make the index from nothing. When that is interrupted, the index is as it was."""
     with index.batch():
+        # What the old index alone knows of is kept, see gone.py.
+        for scope, file in outdated(memory, index) if index.identities() else ():
+            refresh(memory, index, scope, file)
         index.clear()
         for scope, file in outdated(memory, index):
             refresh(memory, index, scope, file)
@@ -304,10 +308,10 @@ def _words(value: Mapping[str, Value], but: str = "") -> str:
 # The state of files.
 
 
-def _forget(index: Index, scope: str, file: str) -> None:
-    index.forget_file(scope, file)
+def _forget(index: Index, scope: str, file: str, *, has_moved: bool = False) -> None:
+    index.forget_file(scope, file, has_moved=has_moved)
     if file in (METADATA, place.ARCHIVE):
-        index.forget_metadata(scope)
+        index.forget_metadata(scope, has_moved=has_moved)
 
 
 def _note_problem(

@@ -231,8 +231,11 @@ def reindex(call: Call) -> None:
 
 def _bring_up_to_date(call: Call, request: Request) -> str:
     from smp_client.index.sync import bring_up_to_date
+    from smp_client.passes.vanished import settle_here
 
-    done_by = bring_up_to_date(smp_client.Memory(call.root), request, call.timeout)
+    memory = smp_client.Memory(call.root)
+    done_by = bring_up_to_date(memory, request, call.timeout)
+    settle_here(memory, is_believed=request == "reindex")
     who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
     call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
     return done_by

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from smp_client import Memory
-from smp_client.disk.place import archived_scope, files_of, is_archived, is_of, scopes
+from smp_client.disk.place import archived_scope, files_of, has_moved, is_archived, is_of, scopes
 from smp_client.index.database import Index, outdated
 from smp_client.index.take_in import refresh
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
@@ -44,11 +44,11 @@ def scan(memory: Memory, index: Index) -> Taken:
     return taken
 
 
-def forget(index: Index, vanished: Iterable[str]) -> None:
+def forget(memory: Memory, index: Index, vanished: Iterable[str]) -> None:
     """Remove vanished sessions from the index."""
     with index.batch():
         for scope in vanished:
-            index.forget_session(scope)
+            index.forget_session(scope, has_moved=has_moved(memory, scope))
 
 
 def _files_at(memory: Memory, index: Index, path: str, taken: Taken) -> list[tuple[str, str]]:

@@ -56,11 +56,12 @@ def test_pages_keep_nothing_of_entries_that_have_moved(memory: Memory, session: 
         if number % 20 == 0:
             for each, entries in known.items():
                 with index.batch():
-                    index.replace("s1", f"artifacts/{each}.md", [one for _, one in entries])
+                    left = [one for _, one in entries]
+                    index.replace("s1", f"artifacts/{each}.md", left, has_moved=True)
     for file, entries in known.items():
         with index.batch():
             kept = [one for is_secret, one in entries if not is_secret]
-            index.replace("s1", f"artifacts/{file}.md", kept)
+            index.replace("s1", f"artifacts/{file}.md", kept, has_moved=True)
     ask_for_scrub(memory)
     scrub(memory, index, 1.0)
     assert asked_for(memory) == []
