@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .agents.context import Context
+    from .ask.alike import Alike
     from .ask.asker import Asker
     from .disk.bundle import Manifest
     from .disk.scope import Scope
@@ -262,6 +263,12 @@ class Memory(Place):
             return self.session(session).get(memory_id, count_access=count_access)
         except errors.SessionPutAway as put_away:
             return self._archived(put_away, check_lookup(memory_id))
+
+    def alike(self, record: Record) -> Alike:
+        """Return the memories that say the same as this one, and preferences that it replaced."""
+        from .ask.alike import alike
+
+        return self._asker().ask(lambda view: alike(view, record))
 
     def history(self, name: str) -> list[Revision]:
         """Return what stood in the memory `SESSION/ID` before each of its changes, oldest first.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .disk.tombstones import Purged, load
 from .model.errors import SessionNotFound
 from .model.layout import ACTIVE, ARCHIVED, DELETED, LATEST, check_session_id
+from .model.nearest import nearest
 from .passes.lifecycle import activities
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def session_id(memory: Memory, name: str, places: Sequence[str] = (ACTIVE,)) -> 
         away = [one for place in (ARCHIVED, DELETED) for one in sessions_in(memory, place)]
         if len(found := _fitting(name, away)) == 1:
             memory._session(found[0])  # raises, with the way back
+        elif meant := nearest(name, [*known, *away]):
+            advice = f"Did you mean {meant}? smp sessions --all lists all."
     raise SessionNotFound(said, session_id=name, advice=advice)
 
 

@@ -23,6 +23,7 @@ from smp_client import (
     GlobalMemory,
     Memory,
     Party,
+    Record,
     Session,
     SessionMemory,
     SMPError,
@@ -164,6 +165,7 @@ ARGUMENTS: dict[str, dict[str, Arguments]] = {
     "memory": {
         **ASKS,
         "get": of("s1/DEC-001"),
+        "alike": of(Record("DEC-001", "decision", "s1", {}, "Use OAuth")),
         "history": of("s1/DEC-001"),
         "create_session": of(id="new"),
         "close_session": of("s1"),

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from ..model.errors import InvalidQuery, MemoryNotFound
+from ..model.nearest import nearest
 from ..model.quotation import shown
 from ..model.record import Record, check_memory_id
 from ..model.times import microseconds
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .summary import Summary
 
 _DEFAULT_LIMIT = 20
+_COMPARED_IDS = 2000  # with a mistyped one, the latest first
 
 
 class Asked(Protocol):
@@ -172,8 +174,18 @@ def existing(view: View, memory_id: str) -> Record:
     found = named(view, memory_id)
     if found is None:
         scopes = ", ".join(view.scopes[:5])
-        raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.")
+        meant = _nearest_id(view, memory_id)
+        advice = f"Did you mean {meant}?" if meant else None
+        raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.", advice=advice)
     return found
+
+
+def _nearest_id(view: View, memory_id: str) -> str | None:
+    """Return the id that a mistyped one is nearest to."""
+    scopes = view.within("scope")
+    asked = f"SELECT DISTINCT id FROM memories WHERE {scopes.text} ORDER BY at DESC LIMIT ?"
+    rows = view.index.execute(asked, (*scopes.parameters, _COMPARED_IDS))
+    return nearest(memory_id, [found for (found,) in rows])
 
 
 def named(view: View, memory_id: str) -> Record | None:

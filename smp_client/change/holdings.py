@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..disk import bundle
 from ..disk.bundle import Bundle
-from ..disk.place import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of
+from ..disk.place import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of, kinds_of
 from ..disk.session_files import METADATA, parse_artifact
 from ..model.errors import MemoryNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_file_id, is_session_id
+from ..model.nearest import nearest
 from ..model.record import (
     GLOBAL_KINDS,
     HISTORY,
@@ -253,7 +254,8 @@ def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holdi
 
 def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
     """Return the error for a memory that no file has, with the way to restore it. Take no lock."""
-    problem, advice = f"There is no memory {memory_id!r} in {scope.name}", None
+    problem = f"There is no memory {memory_id!r} in {scope.name}"
+    advice: str | None = None
     bare = split_folder(memory_id)[1]
     for place, kind in ((DELETED, "deleted"), (ARCHIVED, "evicted")):
         times: list[str] = []
@@ -265,6 +267,9 @@ def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
             problem += f": it was {kind} on {max(times)[:16].replace('T', ' ')} UTC"
             advice = _BACK[kind].format(scope.name, memory_id)
             break
+    else:
+        if meant := nearest(memory_id, _ids(scope)):
+            advice = f"Did you mean {meant}?"
     return MemoryNotFound(f"{problem}.", session_id=scope.name, advice=advice)
 
 
@@ -306,3 +311,13 @@ def value_of_file(file: str, content: bytes) -> dict[str, Value]:
     except SMPError:
         return {"id": memory_id, "content": content.decode("utf-8", "replace")}
     return {"timestamp": value.get("last_updated"), **value, "id": memory_id}
+
+
+def _ids(scope: Scope) -> list[str]:
+    """Return the ids of the memories of a scope, as far as its files can be read."""
+    found: list[str] = []
+    for kind in kinds_of(scope.name).values():
+        with suppress(SMPError, OSError):
+            content = scope.read(kind.file)
+            found += [one.id for one in in_file(scope.name, "active", "", kind.file, content)]
+    return found

@@ -24,6 +24,7 @@ from ..disk.session_files import METADATA
 from ..disk.tree import Tree, sync
 from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
+from ..model.progress import tracked
 from ..model.record import HISTORY, TURN
 from ..model.times import render_time
 from ..text.mapping import load_mapping
@@ -162,7 +163,8 @@ def entries(
     """Yield an export from its header to its end; `counts` gets its entries and memories."""
     wanted, transform = selection.wanted, selection.transform
     yield {HEADER: VERSION}
-    for name in names(memory) if selection.sessions is None else selection.sessions:
+    sessions = names(memory) if selection.sessions is None else selection.sessions
+    for name in tracked(sessions):
         gone = _deleted(memory, name, problems) if selection.deleted else ()
         kept = entries_of(name, selection.held(memory, name, problems), problems)
         for entry in itertools.chain(kept, map(tombstone_of, gone)):

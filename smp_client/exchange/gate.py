@@ -21,6 +21,7 @@ from ..model.door import front_door
 from ..model.errors import Invalid, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
+from ..model.progress import tracked
 from ..model.quotation import shown
 from ..model.record import TURN
 from ..redaction.redact import OFF
@@ -236,7 +237,8 @@ class Exchange:
 
         destination = Destination(self._known_turns, clean, extract, notes)
         parts = [part for one in source.found.values() for part in one.parts]
-        return ", ".join(source.found), (read for part in parts for read in part.read(destination))
+        reads = (read for part in tracked(parts) for read in part.read(destination))
+        return ", ".join(source.found), reads
 
     def _known_turns(self, name: str) -> Turns | None:
         """Return the turns of a session by number; None where there is no such session."""

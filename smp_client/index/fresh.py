@@ -21,6 +21,7 @@ from ..disk.place import Place
 from ..disk.place import scopes as all_scopes
 from ..model.errors import LockTimeout, SMPError
 from ..model.layout import INDEX_FILE, JOURNAL, LEAD, LEAD_SCOPE
+from ..model.progress import tracked
 from .database import Index, outdated
 from .schema import UnusableIndex
 
@@ -145,7 +146,7 @@ class Fresh:
         """Take in the files that the index lacks, and unfinished files as they will be."""
         from .take_in import cover, refresh  # late: mostly nothing has changed
 
-        for scope, file in outdated(self.place, index, question.scopes):
+        for scope, file in tracked(outdated(self.place, index, question.scopes)):
             if (scope, file) not in unfinished:
                 refresh(self.place, index, scope, file, settle=settle)
         for (scope, file), content in unfinished.items():

@@ -31,6 +31,7 @@ from ..model.layout import (
     SCRUB,
     is_session_id,
 )
+from ..model.progress import tracked
 from ..model.times import now, time_of
 from . import gone
 from .database import Index, outdated
@@ -96,7 +97,7 @@ def _serve(memory: Memory, request: Request) -> None:
             scrub(memory, index, memory.options.lock_timeout_s)
         else:
             with index.batch():
-                for scope, file in outdated(memory, index):
+                for scope, file in tracked(outdated(memory, index)):
                     refresh(memory, index, scope, file)
 
 

@@ -19,6 +19,7 @@ from ..disk.usage import require_readable
 from ..model.deadline import LIMIT_S, deadline
 from ..model.errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
 from ..model.priority import standing
+from ..model.progress import tracked
 from ..model.ranking import importance
 from ..model.record import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
 from ..model.times import microseconds, render_time, time_of
@@ -118,7 +119,7 @@ def rebuild(memory: Place, index: Index) -> None:
         for scope, file in outdated(memory, index) if index.identities() else ():
             refresh(memory, index, scope, file)
         index.clear()
-        for scope, file in outdated(memory, index):
+        for scope, file in tracked(outdated(memory, index)):
             refresh(memory, index, scope, file)
         # In one piece each word of a question is looked up once.
         index.execute("INSERT INTO words (words) VALUES ('optimize')")

@@ -1,6 +1,7 @@
 """The known name that a mistyped one was meant for: `secuirty` is nearest to `security`.
 
 Upper case, signs between words and zeros before a number do not count: `dec-1` is `DEC-001`.
+Another number is another name: `DEC-002` is not near to `DEC-001`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _LEAST_KNOWN = 4  # letters: of shorter names, another word is one letter away
 _LONG = 8  # letters: from here on two of them may be wrong
 _LEAST_BEGINNING = 3  # letters: too many names begin with fewer
 _SIGNS = re.compile(r"[\W_]+")
+_NUMBERS = re.compile(r"\d+")
 _ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 
 
@@ -32,7 +34,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         return names[meant]
     from difflib import get_close_matches  # late: hardly any name is mistyped
 
-    candidates = list(names)[:_KNOWN_CAP]
+    numbers = _NUMBERS.findall(meant)
+    candidates = [one for one in names if _NUMBERS.findall(one) == numbers][:_KNOWN_CAP]
     for close in get_close_matches(meant, candidates, 1, _LEAST_SHARE):
         return names[close]
     begun = [one for one in candidates if one.startswith(meant)]

@@ -37,6 +37,7 @@ from ..model import layout
 from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError, StorageFailed
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
 from ..model.outcome import Action, Outcome
+from ..model.progress import tracked
 from ..model.record import kind_of_file, type_of
 from ..model.times import parse_time, render_time, time_of
 from ..privacy.find import notes_about
@@ -326,8 +327,9 @@ def carry_out(
     """
     if dry_run:
         return Outcome([one.action for one in going])
-    outcome, words = Outcome(), dict[str, None]()
-    for one in going:
+    outcome = Outcome()
+    words: dict[str, None] = {}
+    for one in tracked(going):
         scope = memory._scope(one.session)
         try:
             with scope.undisturbed("purging"):

@@ -7,6 +7,7 @@ nothing but click.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from contextlib import suppress
@@ -80,6 +81,16 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+# Other words for commands, from other tools and other spellings.
+ALIASES = {
+    "ls": "sessions",
+    "list": "sessions",
+    "get": "show",
+    "rm": "delete",
+    "remove": "delete",
+    "anonymise": "anonymize",
+}
+_EPILOG = "smp help COMMAND explains a command. smp ls, get and rm are sessions, show and delete."
 
 
 class LazyGroup(click.Group):
@@ -89,12 +100,26 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name in _OWN:
+            return _OWN[cmd_name]
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
             return None
-        module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __name__)
-        command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        module = importlib.import_module(f".{COMMANDS[name][0]}", __name__)
+        command = getattr(module, "import_" if name == "import" else name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            from smp_client.model.nearest import did_you_mean
+
+            meant = did_you_mean(name, [*COMMANDS, *ALIASES, *_OWN])
+            ctx.fail(f"There is no command {name!r}{meant}.")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         columns = max(map(len, COMMANDS))  # one width for all groups
@@ -104,7 +129,26 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rows)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("help")
+@click.argument("name", metavar="[COMMAND]...", nargs=-1)
+def _help(name: tuple[str, ...]) -> None:
+    """Explain smp, or a command."""
+    smp.main([*name, "--help"], prog_name="smp", standalone_mode=False)
+
+
+@click.command("version")
+def _version() -> None:
+    """Print the version."""
+    smp.main(["--version"], prog_name="smp", standalone_mode=False)
+
+
+_OWN = {"help": _help, "version": _version}
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group(cls=LazyGroup, context_settings=_SETTINGS, epilog=_EPILOG)
 @click.version_option(package_name="session-memory-persistence", prog_name="smp")
 def smp() -> None:
     """The memory of AI agents, kept in plain files."""
@@ -130,6 +174,19 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _said(error: Exception, message: str) -> str:
+    """Return an error as a sentence; with `--json`, as an object with its code."""
+    if "--json" not in sys.argv:
+        return f"smp: {message}"
+    known = {
+        "code": getattr(error, "code", None),
+        "message": message,
+        "session": getattr(error, "session_id", None),
+        "recoverable": getattr(error, "recoverable", False),
+    }
+    return json.dumps({"error": known})
+
+
 def _report(error: Exception) -> int:
     """Print an error as a sentence on stderr and return the exit code."""
     from smp_client import SMPError
@@ -139,7 +196,11 @@ def _report(error: Exception) -> int:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
             error.show()  # the help
         else:  # a mistyped argument may be a secret
-            click.UsageError(harmless(error.format_message()), error.ctx).show()
+            message = harmless(error.format_message())
+            if "--json" in sys.argv:
+                click.echo(_said(error, message), err=True)
+            else:
+                click.UsageError(message, error.ctx).show()
         # Monitoring takes 1 and 2 of the health command for degraded and down.
         is_health = error.ctx is not None and error.ctx.info_name == "status"
         return EXIT_UNKNOWN if is_health else error.exit_code
@@ -148,5 +209,5 @@ def _report(error: Exception) -> int:
     if isinstance(error, OSError):
         sys.stdout = None  # Python would write the rest once more when it ends
     with suppress(OSError):  # where stderr is full too, nobody can be told
-        click.echo(f"smp: {harmless(str(error))}", err=True)
+        click.echo(_said(error, harmless(str(error))), err=True)
     return EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR)

@@ -54,6 +54,16 @@ _PLAIN = re.compile(r"\w[\w./-]*")  # other ids are not completed: a shell might
 _COMPLETIONS = 200
 
 
+class Choice(click.Choice[str]):
+    """A choice of words, whose error names the word that a mistyped one is nearest to."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        from smp_client.model.nearest import did_you_mean
+
+        meant = did_you_mean(str(value), self.choices)
+        return f"{value!r} is not one of {', '.join(self.choices)}{meant}."
+
+
 class Call(SimpleNamespace):
     """The arguments and options of one call of a command, as attributes."""
 
@@ -162,7 +172,7 @@ def command(
         short, name, value, mark, default, text = match.groups()
         settings: dict[str, Any] = {"is_flag": True}
         if value and "|" in value:
-            settings = {"type": click.Choice(value.split("|"))}
+            settings = {"type": Choice(value.split("|"))}
         elif value:
             settings = {"metavar": value, **_VALUES.get(value, {})}
         settings |= {"multiple": True} if mark == "..." else {}
@@ -177,15 +187,21 @@ def command(
                 name, slash, inner = session.partition("/")  # SESSION/ID
                 named = dict.fromkeys((inner, *ids) if slash else ids)
                 given |= {"session": name, "id": tuple(named)}
-            function(Call(**given))
+            with out.progress(f"{name_of(function)}:"):
+                function(Call(**given))
 
-        made = click.Command(function.__name__.rstrip("_"), callback=called, params=parameters,
+        made = click.Command(name_of(function), callback=called, params=parameters,
                              help=function.__doc__)  # fmt: skip
         if group is not None:
             group.add_command(made)
         return made
 
     return declare
+
+
+def name_of(function: Callable[[Call], None]) -> str:
+    """Return the name of the command that a function is: `import` of `import_`."""
+    return function.__name__.rstrip("_")
 
 
 def _account() -> str:
@@ -260,9 +276,9 @@ def _complete_session(
 # The types of values, by the names that they have in the help.
 _VALUES: dict[str, dict[str, Any]] = {
     "SESSION": {"shell_complete": _complete_session},
-    "TYPE": {"type": click.Choice(TYPES)},
-    "KIND": {"type": click.Choice(ADDED)},
-    "SHELL": {"type": click.Choice(["bash", "zsh", "fish"])},
+    "TYPE": {"type": Choice(TYPES)},
+    "KIND": {"type": Choice(ADDED)},
+    "SHELL": {"type": Choice(["bash", "zsh", "fish"])},
     "ACCOUNT": {"default": _account},
     "N": {"type": click.IntRange(min=1)},
     "BYTES": {"type": int},
@@ -272,5 +288,6 @@ _VALUES: dict[str, dict[str, Any]] = {
     "PCT": {"type": click.FloatRange(0, 100, min_open=True)},
     "PATH": {"type": click.Path(exists=True, allow_dash=True)},
     "CONTENT": {"type": click.File("rb")},
+    "ENTRIES": {"type": click.File("rb")},
     "DIR": {"type": click.Path(file_okay=False, path_type=Path)},
 }

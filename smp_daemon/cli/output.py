@@ -14,6 +14,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -29,6 +30,22 @@ if TYPE_CHECKING:
 NAMED = 5  # of a longer list, where it must be short
 _PADDED_COLUMNS = 60  # one long cell must not push all the others aside
 _LEAST_TEXT = 30  # columns; further columns make room for the last one
+_EXCERPT = 240  # characters of a long text in a list
+_STEM = 5  # letters: a word is found in its other forms, too
+_GAP = "  "  # between two columns
+_BAR_COLUMNS = 20
+_REDRAWN_S = 0.2
+_SEVERITY_STYLES: dict[str, dict[str, Any]] = {
+    "critical": {"fg": "red", "bold": True},
+    "high": {"fg": "red"},
+    "medium": {"fg": "yellow"},
+}
+HEALTH_STYLES: dict[str, dict[str, Any]] = {
+    "ok": {"fg": "green"},
+    "degraded": {"fg": "yellow"},
+    "down": {"fg": "red"},
+    "unknown": {"fg": "red"},
+}
 _TITLES = {"timestamp": "WHEN", "about": "WHAT", "bytes_freed": "FREED", "total_bytes": "SIZE",
            "utilization_pct": "FULL_%", "recovery_deadline": "UNTIL"}  # fmt: skip
 _TIME = re.compile(r"\A(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*Z\Z")
@@ -62,6 +79,19 @@ def cut(text: str, columns: int) -> str:
     while width(text) > columns - 1:
         text = text[:-1]
     return text.rstrip() + "…"
+
+
+def excerpt(text: str, words: Sequence[str], room: int = _EXCERPT) -> str:
+    """Return the part of a long text around the first of these words, on one line."""
+    text = " ".join(text.split())
+    if len(text) <= room:
+        return text
+    lower = text.lower()
+    places = [at for word in words if (at := lower.find(word[:_STEM].lower())) >= 0]
+    start = max(min(places, default=0) - room // 4, 0)
+    if start:
+        start = text.find(" ", start) + 1  # a whole word
+    return ("…" if start else "") + cut(text[start:], room)
 
 
 def counted(count: int, noun: str) -> str:
@@ -136,21 +166,102 @@ say = click.echo
 
 @contextmanager
 def progress(label: str, hidden_s: float = 1.0) -> Iterator[Callable[[], None]]:
-    """Yield the function to call for each item. On a terminal stderr shows how many were done."""
-    done, shown = 0, ""
-    due, is_seen = time.monotonic() + hidden_s, sys.stderr.isatty()
+    """Show on a terminal how far the work inside has come; yield a counter of its items.
 
-    def advance() -> None:
-        nonlocal done, due, shown
-        done += 1
-        if is_seen and time.monotonic() >= due:
-            due = time.monotonic() + 0.2
-            shown = f"{label} {done:,}"
-            click.echo(f"\r{shown}", nl=False, err=True)
+    The line on stderr appears when the work takes longer than `hidden_s`, with the time left as
+    soon as the work knows how many pieces it has.
+    """
+    from smp_client.model.progress import watched
 
-    yield advance
-    if shown:
-        click.echo(f"\r{' ' * len(shown)}\r", nl=False, err=True)
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield _nothing
+        return
+    line = _ProgressLine(label, time.monotonic(), hidden_s)
+    try:
+        with watched(line.reach):
+            yield line.count
+    finally:
+        line.clear()
+
+
+def _nothing() -> None:
+    """Count for nobody."""
+
+
+@dataclass
+class _ProgressLine:
+    """One line of a terminal: a label, a bar, and the time left."""
+
+    label: str
+    began: float
+    hidden_s: float
+    items: int = 0
+    share: float = 0.0
+    shown: str = ""
+    drawn: float = 0.0
+
+    def count(self) -> None:
+        """Count one item, of nobody knows how many."""
+        self.items += 1
+        self._draw()
+
+    def reach(self, done: int, total: int) -> None:
+        """Note that so many pieces of the work are done."""
+        self.share = done / total
+        if done == total:
+            self.clear()  # before anything else is printed
+        else:
+            self._draw()
+
+    def clear(self) -> None:
+        if self.shown:
+            click.echo(f"\r{' ' * len(self.shown)}\r", nl=False, err=True)
+            self.shown = ""
+
+    def _draw(self) -> None:
+        at = time.monotonic()
+        if at - self.began < self.hidden_s or at - self.drawn < _REDRAWN_S:
+            return
+        self.drawn = at
+        parts = [self.label]
+        if self.items:
+            parts.append(f"{self.items:,}")
+        if self.share:
+            full = round(self.share * _BAR_COLUMNS)
+            left_s = (at - self.began) * (1 - self.share) / self.share
+            parts.append("█" * full + "░" * (_BAR_COLUMNS - full))
+            parts.append(f"{self.share:.0%}, {left_s // 60:.0f}:{left_s % 60:02.0f} left")
+        text = " ".join(parts)
+        click.echo(f"\r{text:<{len(self.shown)}}", nl=False, err=True)
+        self.shown = text
+
+
+# Colours, which only a terminal gets.
+
+
+def is_coloured() -> bool:
+    """Return whether to print colours: see no-color.org."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return on_terminal() and not is_plain
+
+
+def styled(text: str, style: Mapping[str, Any]) -> str:
+    return click.style(text, **style) if style and is_coloured() else text
+
+
+def style_of_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the style of a memory that no longer holds; none of others."""
+    marks = row.get("marks") or ()
+    return {"dim": True} if any(not mark.startswith("archived") for mark in marks) else {}
+
+
+def style_of_cell(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the style of a cell: ids stand out, and so do bad findings and states."""
+    if key == "id":
+        return {"fg": "cyan"}
+    if key in ("severity", "type"):
+        return _SEVERITY_STYLES.get(str(row.get("severity")).lower(), {})
+    return {}
 
 
 def tell(text: str, *, err: bool = False) -> None:
@@ -190,25 +301,59 @@ def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
     is still too wide for a terminal is cut; a pipe gets all of it.
     """
     room = os.get_terminal_size(sys.stdout.fileno()).columns if on_terminal() else 0
-    table: list[tuple[str, list[str]]] = []
+    table: list[_Column] = []
     for word in columns.split():
         key = word.rstrip(">?")
         cells = [_cell(row, key) for row in rows]
         if "?" not in word or {*cells} != {"-"}:
             title = _TITLES.get(key, key.upper()).replace("_", " ")
-            table.append((word[len(key) :], [title, *cells]))
-    sizes = [min(max(map(width, cells)), _PADDED_COLUMNS) for _, cells in table]
-    for place in reversed(range(len(table) - 1)) if room else ():
-        needed = sum(sizes[:-1]) + 2 * len(sizes) + min(sizes[-1], _LEAST_TEXT)
-        if "?" in table[place][0] and needed > room:
-            del table[place], sizes[place]
-    for number in range(len(rows) + 1):
-        line: list[str] = []
-        for (signs, cells), size in zip(table, sizes, strict=True):
-            blanks = " " * (size - width(cells[number]))
-            line.append(blanks + cells[number] if ">" in signs else cells[number] + blanks)
-        whole = "  ".join(line).rstrip()
-        say(cut(whole, room) if room else whole)
+            table.append(_Column(key, word[len(key) :], [title, *cells]))
+    for column in reversed(table[:-1]) if room else ():
+        needed = sum(one.size for one in table[:-1]) + 2 * len(table)
+        if "?" in column.signs and needed + min(table[-1].size, _LEAST_TEXT) > room:
+            table.remove(column)
+    say(_line(table, 0, room))
+    for number, row in enumerate(rows, 1):
+        say(_line(table, number, room, row))
+
+
+@dataclass
+class _Column:
+    """One column of a table: the title, then a cell for each row."""
+
+    key: str
+    signs: str
+    cells: list[str]
+
+    @property
+    def size(self) -> int:
+        return min(max(map(width, self.cells)), _PADDED_COLUMNS)
+
+    def padded(self, number: int, size: int) -> str:
+        blanks = " " * (size - width(self.cells[number]))
+        return blanks + self.cells[number] if ">" in self.signs else self.cells[number] + blanks
+
+
+def _line(
+    table: Sequence[_Column], number: int, room: int, row: Mapping[str, Any] | None = None
+) -> str:
+    """Return one line of a table, cut to a terminal's room and coloured on it."""
+    cells = [column.padded(number, column.size) for column in table]
+    plain = _GAP.join(cells).rstrip()
+    if room:
+        plain = cut(plain, room)
+    if not is_coloured():
+        return plain
+    style = {"bold": True} if row is None else style_of_row(row)
+    if style or row is None:
+        return click.style(plain, **style)
+    line = ""
+    at = 0
+    for column, cell in zip(table, cells, strict=True):
+        end = at + len(cell)
+        line += styled(plain[at:end], style_of_cell(row, column.key)) + plain[end : end + len(_GAP)]
+        at = end + len(_GAP)
+    return line
 
 
 def _cell(row: Mapping[str, Any], key: str) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     f"[SESSION] [ID]... {SELECTING} --by --yes --dry-run",
     "--all  Of every session, archived ones too, and of global.",
     "--whole  The whole SESSION, if no memory is named. A script must say so.",
-    "--reason WHY!  Why; it is kept with the deleted memories.",
+    "--reason WHY:unstated  Why; it is kept with the deleted memories.",
     "--reason-for ID=WHY...  Why this memory, if it has a reason of its own; repeat it.",
 )
 def delete(call: Call) -> None:

@@ -59,12 +59,17 @@ def search(call: Call) -> None:
         columns = columns.replace("text", " ".join(f"{name}>" for name in _EXPLAINED) + " text")
         rows = rows if call.json else [{**row, **row["explanation"]} for row in rows]
         out.tell(f"Searched by {found.by}.", err=True)
+    if not call.json:
+        rows = [{**row, "text": out.excerpt(row["text"], call.text)} for row in rows]
     call.table(columns, rows, f"No memory matches; searched by {found.by}.")
 
 
 def _result(memory: Memory, record: Record) -> dict[str, Any]:
     found = {**out.record_json(record), "score": record.score}
-    found["rationale"] = found.pop("data").get("rationale")
+    data = found.pop("data")
+    found["rationale"] = data.get("rationale")
+    if record.type == "finding":
+        found["severity"] = data.get("severity")
     found["file"] = str(memory.root / record.file) if record.file else None
     return found if record.explanation is None else {**found, "explanation": record.explanation}
 
@@ -179,14 +184,7 @@ def show(call: Call) -> None:
         name = find_id(memory, call.session, *ANYWHERE) if is_named else None
         _show_occurrences(call, memory, name)
         return
-    try:
-        name = find_id(memory, call.session, *(ANYWHERE if ids else KEPT))
-    except (smp_client.SessionNotFound, smp_client.Invalid) as error:
-        try:  # a name alone may be one of a memory
-            record = memory.get(call.session, count_access=False)
-        except (smp_client.MemoryNotFound, smp_client.Invalid):
-            raise error from None
-        name, ids = record.session, (record.id, *ids)
+    name, ids = _meant(memory, call.session, ids)
     if not ids:
         call.check((call.history, "Missing argument 'ID': whose history?"))
         _show_session(call, memory, name)
@@ -200,6 +198,22 @@ def show(call: Call) -> None:
         return
     for one in found:
         _print_memory(one)
+
+
+def _meant(memory: Memory, name: str, ids: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the session that is named, and the ids. A name alone may be one of a memory."""
+    try:
+        return find_id(memory, name, *(ANYWHERE if ids else KEPT)), ids
+    except (smp_client.SessionNotFound, smp_client.Invalid) as error:
+        from smp_client.ask.text import IDENTIFIER
+
+        try:
+            record = memory.get(name, count_access=False)
+        except smp_client.MemoryNotFound as missing:
+            raise missing if IDENTIFIER.fullmatch(name) else error from None
+        except smp_client.Invalid:
+            raise error from None
+        return record.session, (record.id, *ids)
 
 
 def _held(memory: Memory, session: str, memory_id: str) -> Holding:

@@ -186,7 +186,8 @@ def status(call: Call) -> None:
                         **{name: said.get(name) for name in names},
                         "roots": [asdict(root)], "jobs": jobs})  # fmt: skip
         sys.exit(EXIT_BY_HEALTH[found.health])
-    out.say(f"{found.health}  {out.one_line(str(root.path))}")
+    health = out.styled(found.health, out.HEALTH_STYLES[found.health])
+    out.say(f"{health}  {out.one_line(str(root.path))}")
     for problem in found.problems:
         out.tell(f"  ! {problem}")
     for note in found.notes:

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client import Invalid, Record
+from smp_client import Invalid, Record, SMPError
 from smp_client.model.layout import GLOBAL
-from smp_client.model.record import RELATIONSHIP, check_memory_id
+from smp_client.model.nearest import did_you_mean
+from smp_client.model.record import RELATIONSHIP, Kind, check_memory_id
 from smp_client.model.synonyms import with_own_names
 from smp_client.redaction.redact import listed_kinds
 from smp_client.text.values import BadYaml, Value, decode, load
 
 from . import output as out
-from .arguments import Call, command, find_scope, place_memory
+from .arguments import ADDED, Call, command, find_scope, place_memory
 
 if TYPE_CHECKING:
-    from smp_client import GlobalMemory, Session
+    from smp_client import GlobalMemory, Memory, Session
     from smp_client.writer import Writer
 
 _NAMED = {"state": "AGENT", "artifact": "NAME"}  # the word before the text, by kind
@@ -31,6 +33,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "finding": {"severity": "medium", "resolution": {"status": "open"}},
     "preference": {"confidence": "inferred"},
 }
+_COMPARED = ("decision", "finding", "preference", "learning", "pattern")  # with those before
 _RESERVED = {"self", "artifact_id", "content"}
 _NO_TEXT = "There is no text: give it behind the kind, with --file, or through stdin."
 
@@ -57,7 +60,8 @@ def new(call: Call) -> None:
 
 
 @command(
-    "SESSION KIND [TEXT]... --field",
+    "SESSION [KIND] [TEXT]... --field",
+    "--yaml ENTRIES  Many at once: a list in YAML or JSON, each with its type; - is stdin.",
     "--file CONTENT  The text; - is stdin, read also without a text.",
     "--by WHO  Who said, decided, found or learned it.",
     "--tag TAG...  Repeat it for several.",
@@ -79,7 +83,12 @@ def add(call: Call) -> None:
 
     \b
     smp add latest decision "Use OAuth 2.0" --by architect --tag security
+    smp add latest --yaml notes.yaml
     """
+    if call.yaml is not None:
+        _add_many(call)
+        return
+    call.check((call.kind is None, f"Say which kind: {', '.join(ADDED)}."))
     kind, words = call.kind, [*call.text]
     call.check((kind in _NAMED and not words, f"Behind {kind} there must be {_NAMED.get(kind)}."))
     name = words.pop(0) if kind in _NAMED else ""
@@ -97,8 +106,55 @@ def add(call: Call) -> None:
     fields |= parse_fields(call.field)
     taken = target.scope.redaction.spotted(fields)
     record = _write(target, kind, name, fields)
-    call.print({**out.record_json(record), "redacted": taken}, record.id)
+    notes = _notes(memory, record)
+    call.print({**out.record_json(record), "redacted": taken, "notes": notes}, record.id)
     _note_secrets(taken)
+    for note in notes:
+        out.tell(f"note: {note}", err=True)
+
+
+def _notes(memory: Memory, record: Record) -> list[str]:
+    """Return a sentence for each memory that says the same, or that this one replaces."""
+    if record.type not in _COMPARED:
+        return []
+    with suppress(SMPError):  # the memory is written, whatever the index says
+        return memory.alike(record).sentences()
+    return []
+
+
+def _add_many(call: Call) -> None:
+    """Write all memories of a list, or none of them."""
+    call.check((call.kind or call.text, "--yaml goes without a kind and a text."))
+    entries = _listed(call.yaml.read())
+    target = find_scope(place_memory(call.root), call.session)
+    kinds = _kinds(target)
+    records: list[Record] = []
+    with target.transaction(len(entries)) as transaction:
+        for number, entry in enumerate(entries, 1):
+            try:
+                fields = dict(entry)
+                kind = fields.pop("type", None)
+                if kind not in kinds:
+                    meant = did_you_mean(str(kind), kinds)
+                    raise Invalid([f"'type' must be one of {', '.join(kinds)}{meant}"])
+                records.append(_recorded(transaction, kinds[str(kind)], fields))
+            except Invalid as error:
+                raise Invalid([f"entry {number}: {one}" for one in error.problems]) from error
+    call.print([out.record_json(one) for one in records], "\n".join(one.id for one in records))
+    _note_secrets(target.scope.redaction.spotted({"entries": entries}))
+
+
+def _listed(content: bytes) -> list[dict[str, Any]]:
+    """Return the entries of a list in YAML or JSON."""
+    try:
+        entries = load(decode(content))
+    except BadYaml as error:
+        raise Invalid([f"the YAML cannot be read, {error}"]) from error
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        raise Invalid(["--yaml must be a list of mappings, each with 'type' and 'text'"])
+    if not entries:
+        raise Invalid(["the list is empty"])
+    return [one for one in entries if isinstance(one, dict)]
 
 
 def _text(call: Call, words: Sequence[str]) -> str | None:
@@ -140,18 +196,27 @@ def _write(
             fields["created_by"] = fields.pop("by")
         target.save_artifact(name, fields.pop("text"), **fields)
         return target.get(name, count_access=False)
-    kinds = {one.type: one for one in target.kinds if one is not RELATIONSHIP}
+    kinds = _kinds(target)
     if kind not in kinds:
         where = "a session holds" if "turn" in kinds else "global holds"
         raise Invalid([f"{where} {', '.join(kinds)}, not {kind!r}"])
-    own = kinds[kind]
+    return _recorded(target, kinds[kind], fields)
+
+
+def _kinds(target: Session | GlobalMemory) -> dict[str, Kind]:
+    """Return the kinds of records that a command writes there, by type."""
+    return {one.type: one for one in target.kinds if one is not RELATIONSHIP}
+
+
+def _recorded(target: Writer, kind: Kind, fields: Mapping[str, Any]) -> Record:
+    """Record a memory of this kind, with the defaults of a command."""
+    fields = {**_DEFAULTS.get(kind.type, {}), **with_own_names(kind, fields)}
     timestamp = fields.pop("timestamp", None)
-    fields = {**_DEFAULTS.get(kind, {}), **with_own_names(own, fields)}
-    if own.actor in own.required and own.actor not in fields:
-        raise Invalid([f"{own.actor!r} is missing: say who with --by"])
-    if kind != "turn":
-        fields = {**fields, "tags": fields.get("tags", [])}
-    return target.record(own, fields, timestamp)
+    if kind.actor in kind.required and kind.actor not in fields:
+        raise Invalid([f"{kind.actor!r} is missing: say who with --by"])
+    if kind.type != "turn":
+        fields.setdefault("tags", [])
+    return target.record(kind, fields, timestamp)
 
 
 def _note_secrets(kinds: Mapping[str, int]) -> None:
@@ -203,7 +268,11 @@ def _change(
     _note_secrets(target.scope.redaction.spotted(said or {}))
 
 
-@command("SESSION ID...", "--by WHO!  Who has resolved it.", "--action TEXT!  What was done.")
+@command(
+    "SESSION ID...",
+    "--by ACCOUNT  Who has resolved it; else your account.",
+    "--action TEXT:resolved  What was done.",
+)
 def resolve(call: Call) -> None:
     """Close findings of SESSION and say how they were resolved."""
     said = {"resolved_by": call.by, "action_taken": call.action}
@@ -251,7 +320,32 @@ def relate(call: Call) -> None:
     _change(call, [call.new], lambda to, one: to.relate(one, call.old, call.relation))
 
 
-@command("SESSION OLD...", "--by NEW!  The memory of SESSION that holds now.")
+@command("NAME...", "--by NEW  The memory of SESSION that holds now; then name SESSION OLD...")
 def supersede(call: Call) -> None:
-    """Say that OLD no longer holds, because NEW of SESSION does; OLD may be SESSION/ID."""
-    _change(call, call.old, lambda to, one: to.supersede(one, by=call.by))
+    """Say that OLD no longer holds, because NEW does.
+
+    \b
+    smp supersede OLD NEW
+    smp supersede SESSION OLD NEW
+    smp supersede SESSION OLD... --by NEW
+
+    Each may be SESSION/ID; an id alone will do if only one session has it.
+    """
+    session, olds, new = _superseding(call)
+    call.session = session
+    _change(call, olds, lambda to, one: to.supersede(one, by=new))
+
+
+def _superseding(call: Call) -> tuple[str, list[str], str]:
+    """Return the session of the memory that holds, the ids that do not, and its own id."""
+    names = [*call.name]
+    if call.by is not None:
+        call.check((len(names) < 2, "Say which: SESSION OLD... --by NEW."))
+        return names[0], names[1:], call.by
+    call.check((len(names) not in (2, 3), "Say which: OLD NEW, or SESSION OLD NEW."))
+    if len(names) == 3:
+        return names[0], [names[1]], names[2]
+    memory = call.memory()
+    old, new = (memory.get(name, count_access=False) for name in names)
+    is_near = old.session == new.session
+    return new.session, [old.id if is_near else f"{old.session}/{old.id}"], new.id

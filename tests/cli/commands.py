@@ -43,7 +43,7 @@ def on_a_terminal(
     """Return the output of the command on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm", **variables}
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", **variables}
     environment.pop("COLUMNS", None)
     process = started(arguments, [theirs, theirs, theirs], environment, forked=forked)
     os.close(theirs)

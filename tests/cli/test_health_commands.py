@@ -133,3 +133,16 @@ def test_a_wrong_call_of_status_is_unknown_to_monitoring(root: Path) -> None:
     assert smp("status", "--root", root, "extra").returncode == 3
     assert smp("status", "--root", root / "nowhere").returncode == 3
     assert smp("sessions", "--root", root, "--depp").returncode == 2
+
+
+def test_words_of_other_tools_are_understood(tmp_path: Path) -> None:
+    """`ls`, `get` and `rm` are what people try first."""
+    session = Memory(tmp_path).create_session(id="s1")
+    session.record_decision("Use OAuth", made_by="a")
+    assert run(tmp_path, "ls") == run(tmp_path, "sessions")
+    assert run(tmp_path, "get DEC-001") == run(tmp_path, "show DEC-001")
+    run(tmp_path, "rm s1 DEC-001 --reason gone")
+    assert session.records("decision") == []
+    assert smp("help", "search").stdout == smp("search", "--help").stdout
+    assert smp("help").stdout == smp("--help").stdout
+    assert smp("version").stdout == smp("--version").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 from pathlib import Path
@@ -14,7 +15,8 @@ from daemons import SMP, smp
 from once import copied
 
 from smp_client import Memory, Session
-from smp_daemon.cli.output import width
+from smp_client.model.progress import tracked
+from smp_daemon.cli.output import progress, width
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 COLUMNS, LIMIT_BYTES = 80, 4096
@@ -129,3 +131,42 @@ def test_a_closed_output_harms_no_file(session: Session) -> None:
     assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
     assert [turn.text for turn in session.turns()] == ["hello"]
     assert smp("check", "--root", session.memory.root).returncode == 0
+
+
+def test_colours_are_for_a_terminal_that_wants_them(tmp_path: Path) -> None:
+    session = Memory(tmp_path).create_session(id="s1")
+    session.record_finding("Slow login", discovered_by="a", severity="critical")
+    session.record_decision("Login by cookie", made_by="a")
+    session.record_decision("Login by token", made_by="a")
+    session.supersede("DEC-001", by="DEC-002")
+    arguments = ("search", "login", "--root", tmp_path)
+    shown = on_a_terminal(*arguments, columns=100, NO_COLOR="")
+    assert "\x1b[31m\x1b[1mfinding" in shown  # a critical one
+    assert re.search(r"\x1b\[2m[^\x1b]*Login by cookie", shown)  # dim: it no longer holds
+    assert "\x1b" not in on_a_terminal(*arguments, columns=100, NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(*arguments, columns=100, NO_COLOR="", TERM="dumb")
+    assert "\x1b" not in smp(*arguments).stdout
+
+
+def test_long_work_shows_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("smp_daemon.cli.output._REDRAWN_S", 0.0)
+    with progress("reading:", hidden_s=0.0):
+        for _ in tracked(["a", "b", "c", "d"]):
+            for _ in tracked(["inner", "pieces"]):
+                pass
+    said = capsys.readouterr().err
+    assert "reading: █████░░░░░░░░░░░░░░░ 25%, 0:00 left" in said
+    assert "75%" in said
+    assert said.endswith(" \r")
+
+
+def test_an_error_in_json_has_its_code(memory: Memory) -> None:
+    memory.create_session(id="s1")
+    done = smp("show", "nothing", "--json", "--root", memory.root)
+    assert json.loads(done.stderr)["error"]["code"] == "MEM_E005"
+    done = smp("show", "--nothing", "--json")
+    assert "No such option" in json.loads(done.stderr)["error"]["message"]
+    assert done.returncode == 2

@@ -182,3 +182,51 @@ def test_superseded_and_resolved_memories_no_longer_hold(root: Path) -> None:
     line = "supersede global GPREF-001 GPREF-002 --by GPREF-003"
     assert run(root, line) == "GPREF-001\nGPREF-002\n"
     assert got(root, "global/GPREF-001")["superseded_by"] == "GPREF-003"
+
+
+def test_many_memories_are_written_at_once_or_none(tmp_path: Path) -> None:
+    session = Memory(tmp_path).create_session(id="s1")
+    entries = "- {type: decision, text: Cards, by: a}\n- {type: finding, text: Slow, by: b}\n"
+    assert run(tmp_path, "add s1 --yaml -", input=entries).split() == ["DEC-001", "FIND-001"]
+    wrong = entries + "- {type: decison, text: Cash, by: a}\n"
+    said = run(tmp_path, "add s1 --yaml -", input=wrong, code=2)
+    assert "entry 3: 'type' must be one of" in said
+    assert "did you mean 'decision'?" in said
+    assert len(session.records("decision")) == 1
+    for odd in ("- 1\n", "[]", "type: decision\n", "- {"):
+        run(tmp_path, "add s1 --yaml -", input=odd, code=2)
+
+
+def test_a_repetition_and_a_replacement_are_said(tmp_path: Path) -> None:
+    Memory(tmp_path).create_session(id="s1")
+    first = smp("add", "s1", "decision", "Use OAuth", "--by", "a", "--root", tmp_path)
+    assert not first.stderr
+    again = smp("add", "s1", "decision", "Use OAuth.", "--by", "b", "--root", tmp_path)
+    assert again.stderr == "note: s1/DEC-001 says the same: Use OAuth\n"
+    explicit = ["--topic", "language", "--confidence", "explicit", "--root", tmp_path]
+    smp("add", "s1", "preference", "Write in German", *explicit)
+    other = smp("add", "s1", "preference", "Write in English", *explicit)
+    said = "note: It replaces s1/PREF-001, which no longer holds: Write in German\n"
+    assert other.stderr == said
+
+
+def test_superseding_needs_two_ids_alone(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    one, two = memory.create_session(id="s1"), memory.create_session(id="s2")
+    one.record_decision("Cookies", made_by="a")
+    one.record_finding("Slow", discovered_by="a")
+    two.record_learning("Tokens", learned_by="a")
+    run(tmp_path, "supersede DEC-001 s2/LEARN-001")
+    run(tmp_path, "supersede s1 FIND-001 DEC-001")
+    assert memory.get("s1/DEC-001").marks == ("superseded by s2/LEARN-001",)
+    assert memory.get("s1/FIND-001").marks == ("superseded by DEC-001",)
+    run(tmp_path, "supersede DEC-001", code=2)
+
+
+def test_resolving_and_deleting_have_defaults(tmp_path: Path) -> None:
+    session = Memory(tmp_path).create_session(id="s1")
+    session.record_finding("Slow", discovered_by="a")
+    run(tmp_path, "resolve s1 FIND-001")
+    assert session.get("FIND-001").data["resolution"]["resolved_by"]
+    run(tmp_path, "delete s1 FIND-001")
+    assert session.records("finding") == []

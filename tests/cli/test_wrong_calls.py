@@ -23,7 +23,14 @@ add s1 state v '[1]'                           | 2 | a state must be a mapping i
 add s1 pattern P                               | 2 | a session holds turn, decision, finding
 add s1 turn                                    | 2 | There is no text: give it behind the kind
 add s1 artifact                                | 2 | there must be NAME.
-pin s1 DEC-1                                   | 1 | There is no memory 'DEC-1' in s1.
+pin s1 DEC-1                                   | 1 | There is no memory 'DEC-1' in s1. Did you mean DEC-001?
+show s1 FND-001                                | 1 | Did you mean FIND-001?
+show DEC-987                                   | 1 | There is no memory 'DEC-987' in
+serach oauth                                   | 2 | There is no command 'serach' (did you mean 'search'?).
+remve s1                                       | 2 | (did you mean 'remove'?)
+add s1 decison D --by a                        | 2 | (did you mean 'decision'?)
+search oauth --type decisoin                   | 2 | (did you mean 'decision'?)
+search oauth --limt 3                          | 2 | Did you mean '--limit'?
 resolve s1 DEC-001 --by dev --action x         | 2 | only a finding can be resolved.
 update s1 DEC-001                              | 2 | Say what changes: --text TEXT or --field
 update s1 turn-1 --text x                      | 2 | 'content' of a turn cannot be changed.
@@ -80,3 +87,10 @@ def test_a_directory_that_is_no_tree_is_not_taken_for_an_empty_one(tmp_path: Pat
             assert said == expected, line
             assert sorted(tmp_path.rglob("*")) == before, line
     assert advice[project] in smp("run", "--root", project).stderr
+
+
+def test_a_mistyped_session_is_named(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.create_session(id="login-review")
+    said = run(tmp_path, "add login-revew decision D --by a", code=1)
+    assert "Did you mean login-review?" in said
