@@ -194,6 +194,8 @@ class Maintenance:
         job.did, job.duration_ms = dict(+run.done), round(run.spent_ms, 1)
         # A session that is nearly full is a problem of its own.
         job.last_error = None if run.name == COMPACTION else run.error
+        if run.failures:
+            root.counters.add("smp_job_failures_total", label=run.name)
         if "" not in run.failures:
             job.last_success = render_time(now())  # every session had its turn
         is_news = run.failures or job.did or JOBS[run.name].time

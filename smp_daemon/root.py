@@ -24,12 +24,15 @@ from smp_client.model.outcome import Action
 from smp_client.passes.vanished import BUSY, OUTSIDE, QUIET_S, settle
 from smp_client.redaction.redact import harmless
 
+from .gauges import Measure
+from .ingest.clients import Clients
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.derived import Derived
 from .ingest.inbox import Inbox
 from .ingest.unlocked_edits import UnlockedEdits
 from .ingest.watcher import Notice, Watcher
 from .log import FilteringBoundLogger
+from .metrics import Counters
 
 if TYPE_CHECKING:
     from .jobs import Job
@@ -46,6 +49,7 @@ SETTLING = "asking where memories went"  # the subject of a failure
 VANISHED = "vanished"  # the subject of a problem: most sessions are gone at once
 SETTLE_AGAIN_S = 60.0
 NAMED_MEMORIES = 50  # of those that a line of the log names
+CLIENTS, METRICS = "reading lines of programs", "writing metrics"  # subjects, too
 STARTING = "starting"  # the subject of a problem, until the tree is watched and scanned
 # A changed file is read when it was quiet for so long, or has waited for so long.
 FILE_QUIET_S, LONGEST_WAIT_S = 0.05, 0.5
@@ -87,6 +91,10 @@ class Root:
         # Sessions to be compacted: by how many percent, and why.
         self.too_full: dict[str, tuple[float, str]] = {}
         self.compacted: dict[str, int] = {}  # the sizes of sessions after their compaction
+        self.fullness: dict[str, float] = {}  # by session, in percent of its quota
+        self.counters = Counters()
+        self.measure = Measure(self)
+        self.clients = Clients(self)
         self.known_vanished: set[str] = set()
         self.settle_due: float | None = None  # when to ask where vanished memories went
         self.is_believed = False  # that most sessions may be gone
@@ -291,6 +299,7 @@ class Root:
         if problem := self.watcher.check():
             self.problems["watcher"] = problem
         self._forget_failures_of_gone_sessions()
+        self.apart(CLIENTS, self.clients.take)
         self.inbox.ask_again()
         if self.edits.is_unfinished:
             self.apart(SECRETS, self.edits.look)
@@ -307,6 +316,7 @@ class Root:
         tree = self.memory.tree
         try:
             if self.canary:
+                self.counters.add("smp_watch_events_total", label="missed")
                 sentence = "The watcher does not report changes on the disk; scanning instead."
                 self.problems["canary"] = sentence
                 self.watcher.restart()

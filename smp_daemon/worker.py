@@ -25,7 +25,7 @@ from .ingest.debounce import EVERYTHING
 from .ingest.watcher import Changed, Cookie, Lost, Notice
 from .jobs import JOBS, REBUILD, SCAN, SCRUB, TIDY, Job, Maintenance
 from .log import FilteringBoundLogger, ms_since
-from .root import SECRETS, SETTLING, STARTING, Root
+from .root import METRICS, SECRETS, SETTLING, STARTING, Root
 from .schedule import KNOWN_SINCE, load_successes, save_successes
 
 HEARTBEAT_S, LOOK_AROUND_S, CANARY_S = 1.0, 1.0, 5.0
@@ -78,6 +78,10 @@ class Worker:
             return
         if isinstance(notice, Lost) and notice.reason != "polling":
             root.log.warning("events lost", component="watcher", reason=notice.reason)
+        if isinstance(notice, Changed):
+            root.counters.add("smp_watch_events_total", label="seen")
+        elif notice.reason != "polling":
+            root.counters.add("smp_watch_events_total", label="overflow")
         if root.note(notice.path if isinstance(notice, Changed) else EVERYTHING):
             self._wake()
 
@@ -118,6 +122,7 @@ class Worker:
             for root in self.roots:
                 root.problems["stopping"] = "The daemon is stopping. smp run starts another."
                 self._heartbeat(root)
+                root.measure.write_last()
         except Exception:
             self._log.exception("the worker failed", component="worker", exc_info=True)
             raise
@@ -212,6 +217,9 @@ class Worker:
                 taken = indexer.take_in(root.memory, root.index, paths)
             for scope in taken.inboxes:
                 root.inbox.note(scope)
+            if is_scan:
+                took_s = time.perf_counter() - started
+                root.counters.add("smp_scan_seconds_total", took_s)
             vanished = root.believe_vanished(taken.vanished)
             if vanished:
                 indexer.forget(root.memory, root.index, vanished)
@@ -264,7 +272,12 @@ class Worker:
                 if root.was_there:
                     root.send_canary(CANARY_S)
                     self._maintenance.look(root, current)
+                    root.apart(METRICS, partial(self._measure, root, current))
         self._beat()
+
+    def _measure(self, root: Root, current: float) -> None:
+        is_good = not self.settings.get("problem")
+        root.measure.write(current, problems=len(root.problems), is_good=is_good)
 
     def _beat(self) -> None:
         current = time.monotonic()

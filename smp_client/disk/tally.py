@@ -53,13 +53,20 @@ class Tally:
         self.durations = {WRITE: Durations(), QUERY: Durations()}
         self.waits = 0
         self.wait_seconds = 0.0
+        self.compactions = 0
+        self.freed_bytes = 0
         self.redactions: Counter[str] = Counter()
         self.due = time.monotonic() + EVERY_S
 
     def render(self) -> dict[str, object]:
         took = {name: [*one.counts, round(one.seconds, 6)] for name, one in self.durations.items()}
-        waits = [self.waits, round(self.wait_seconds, 6)]
-        return {"event": "tally", **took, "waits": waits, "redactions": dict(self.redactions)}
+        return {
+            "event": "tally",
+            **took,
+            "waits": [self.waits, round(self.wait_seconds, 6)],
+            "compactions": [self.compactions, self.freed_bytes],
+            "redactions": dict(self.redactions),
+        }
 
 
 _TALLIES: dict[str, Tally] = {}  # by the path of the tree
@@ -81,6 +88,13 @@ def waited(path: str, seconds: float) -> None:
     tally = _of(path)
     tally.waits += 1
     tally.wait_seconds += seconds
+
+
+def compacted(path: str, freed_bytes: int) -> None:
+    """Count that a session was compacted, and by how much."""
+    tally = _of(path)
+    tally.compactions += 1
+    tally.freed_bytes += max(0, freed_bytes)
 
 
 def redacted(path: str, kinds: object) -> None:

@@ -19,8 +19,8 @@ from ..text.mapping import load_mapping
 from .policy import DEFAULT_QUOTA_BYTES
 from .tree import Tree
 
-CRITICAL_PCT = 95
-_LEVELS = ((100, "full"), (CRITICAL_PCT, "critical"), (80, "warning"))
+WARNING_PCT, CRITICAL_PCT = 80, 95
+_LEVELS = ((100, "full"), (CRITICAL_PCT, "critical"), (WARNING_PCT, "warning"))
 
 _FILES = {kind.file: kind.file.partition(".")[0] for kind in (*SESSION_KINDS, REVISION)}
 _FILES["metadata.yaml"] = "metadata"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..ask.priorities import source
 from ..change.change import Change, Request, apply, replanned
 from ..change.holdings import in_file
-from ..disk import access
+from ..disk import access, tally
 from ..disk.bundle import Manifest
 from ..disk.place import ENDING, EVICTED, archived_scope
 from ..disk.session_files import METADATA
@@ -353,6 +353,7 @@ def compact(
             made = replanned(lambda: _evict(session, wanted, outcome.notes))
             _note_in_metadata(session, outcome.notes)
         after = session.size().total_bytes
+        tally.compacted(session.scope.tree.path, before - after)
     outcome.actions = made.actions(session.id)
     if before - after < target:
         outcome.problems.append(f"{session.id}: {made.why_short(target)}")

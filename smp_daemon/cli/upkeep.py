@@ -17,6 +17,7 @@ from .arguments import Call, command, find_id
 
 if TYPE_CHECKING:
     from smp_client import Memory, Session
+    from smp_client.index.status import Status
     from smp_client.index.sync import Request
     from smp_client.session import RecordFiles
 
@@ -169,16 +170,26 @@ def init(call: Call) -> None:
     call.print({"root": str(memory.root)}, f"{memory.root} is ready")
 
 
-@command("", "--deep  Compare disk and index file by file.")
+@command(
+    "",
+    "--deep  Compare disk and index file by file.",
+    "--prometheus  Print the metrics, as .smp/metrics.prom has them.",
+)
 def status(call: Call) -> None:
     """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown).
 
     A wrong call is unknown as well.
     """
     from smp_client.disk.place import Place
-    from smp_client.index.status import NOT_INDEXED, read_status
+    from smp_client.index.status import read_status
 
-    found = read_status(Place(call.root), deep=call.deep)
+    place = Place(call.root)
+    found = read_status(place, deep=call.deep)
+    if call.prometheus:
+        from ..metrics import current
+
+        out.say(current(place, found).rstrip("\n"))
+        sys.exit(EXIT_BY_HEALTH[found.health])
     root, said, jobs = found.root, found.said, found.said.get("jobs", {})
     if call.json:
         names = ("pid", "version", "started_at", "heartbeat_at", "watching")
@@ -186,6 +197,17 @@ def status(call: Call) -> None:
                         **{name: said.get(name) for name in names},
                         "roots": [asdict(root)], "jobs": jobs})  # fmt: skip
         sys.exit(EXIT_BY_HEALTH[found.health])
+    _print_status(found)
+    sys.exit(EXIT_BY_HEALTH[found.health])
+
+
+def _print_status(found: Status) -> None:
+    """Print the health of a root for people."""
+    from smp_client.index.status import NOT_INDEXED
+
+    root = found.root
+    said = found.said
+    jobs = said.get("jobs", {})
     health = out.styled(found.health, out.HEALTH_STYLES[found.health])
     out.say(f"{health}  {out.one_line(str(root.path))}")
     for problem in found.problems:
@@ -205,7 +227,6 @@ def status(call: Call) -> None:
         last = f"last {job['last_success'] or 'never'}, next {job['next_run'] or 'when needed'}"
         failed = f", failed: {job['last_error']}" if job["last_error"] else ""
         out.tell(f"  {name}: {last}{failed}")
-    sys.exit(EXIT_BY_HEALTH[found.health])
 
 
 @command("", "--timeout SECONDS:30  How long to wait for the daemon.")

@@ -38,6 +38,11 @@ class Debounce:
                 self._paths = {EVERYTHING: now}
             return is_first
 
+    def oldest_s(self, now: float) -> float:
+        """Return for how long the oldest path has waited; 0 where none waits."""
+        with self._lock:
+            return max(0.0, now - self._first) if self._paths else 0.0
+
     def due_in(self, now: float) -> float | None:
         """Return the seconds until the batch is due, 0 where it is; None where there is none."""
         with self._lock:
