@@ -18,6 +18,7 @@ from smp_client.disk.policy import publish
 from smp_client.index.database import Index, refuse_links
 from smp_client.index.gone import is_waiting
 from smp_client.index.schema import UnusableIndex
+from smp_client.index.unreadable import Unreadable, unreadable
 from smp_client.model.errors import is_of_machine
 from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER
 from smp_client.model.outcome import Action
@@ -101,6 +102,7 @@ class Root:
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
         self.inbox, self.derived = Inbox(self), Derived(self)
         self.edits = UnlockedEdits(self)
+        self._unreadable: set[Unreadable] = set()  # the files that were logged
         self._held = ExitStack()
         self._inode = 0  # of the directory that this process leads
 
@@ -250,6 +252,19 @@ class Root:
         self.known_vanished = set()
         self.is_believed = True
         self.problems.pop(VANISHED, None)
+
+    # Files that cannot be read.
+
+    def log_unreadable(self) -> None:
+        """Log each file that cannot be read as a whole, once for each of its changes."""
+        found = {*unreadable(self.index)}
+        for one in sorted(found - self._unreadable):
+            reason = one.problem or f"{one.sentence}; smp check names the lines"
+            self.log.error(
+                "unreadable", component="indexer", session_id=one.scope, file=one.file,
+                records=one.bad, reason=harmless(reason),
+            )  # fmt: skip
+        self._unreadable = found
 
     # Memories that vanished.
 

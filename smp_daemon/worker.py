@@ -241,6 +241,7 @@ class Worker:
                 root.edits.is_unfinished = True  # the next look around searches: READY comes first
             else:
                 root.apart(SECRETS, root.edits.look)
+            root.log_unreadable()
             root.note_vanished()
         except Exception as error:
             self._fail(root, INDEXING, error)

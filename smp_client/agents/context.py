@@ -88,6 +88,7 @@ class Context(str):
 
     included: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    note: str | None = None  # a sentence on records that could not be read
 
 
 def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
@@ -99,7 +100,10 @@ def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
         found.append(_written(_Choice(view, want, request, rights), request))
         return Answer()
 
-    asker.answer(question, {"project": request.project} if request.project is not None else {})
+    answer = asker.answer(
+        question, {"project": request.project} if request.project is not None else {}
+    )
+    found[-1].note = answer.note
     return found[-1]
 
 

@@ -10,9 +10,11 @@ from ..disk import tally
 from ..disk.place import session_of
 from ..disk.policy import Options, published
 from ..index.fresh import Fresh, Question, Source
+from ..index.unreadable import Unreadable, left_out, unreadable
 from ..index.validity import is_away, project_of
 from ..model.priority import Policy
 from ..model.ranking import Weights
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS
 from .argument import sayable
 from .options import Answer, QueryOptions, Wanted, wanted
 from .priorities import View, prepare
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ..model.record import Record
 
 T = TypeVar("T")
+_KINDS = (*SESSION_KINDS, *GLOBAL_KINDS)
 
 
 class Asker(NamedTuple):
@@ -36,7 +39,21 @@ class Asker(NamedTuple):
         now = self.options.clock()
         want = wanted(now, self._policy()[0], options)
         project = options.get("project")
-        found, source = self._ask(lambda view: question(_of_project(view, project), want), now)
+        types = options.get("types", ())
+        names = [types] if isinstance(types, str) else types
+        kinds = [kind for kind in _KINDS if {kind.name, kind.type} & {*names}]
+
+        def asked(view: View) -> Answer:
+            own = _of_project(view, project)
+            answer = question(own, want)
+            missing = left_out([one for one in unreadable(own.index, own.scopes) if concerns(one)])
+            answer.note = " ".join(filter(None, (answer.note, missing))) or None
+            return answer
+
+        def concerns(file: Unreadable) -> bool:
+            return not kinds or any(map(file.may_hold, kinds))
+
+        found, source = self._ask(asked, now)
         found.source = source
         return found
 

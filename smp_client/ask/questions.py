@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from ..model.errors import InvalidQuery, MemoryNotFound
+from ..model.errors import CorruptionDetected, InvalidQuery, MemoryNotFound
 from ..model.nearest import nearest
 from ..model.quotation import shown
-from ..model.record import Record, check_memory_id
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Record, check_memory_id, kind_of
 from ..model.times import microseconds
 from .argument import When, moment, require_text
 
@@ -171,9 +171,16 @@ def _listed(asked: Asked, options: QueryOptions) -> Answer:
 
 def existing(view: View, memory_id: str) -> Record:
     """Return the memory of this id. Raise MemoryNotFound where there is none."""
+    from ..index.unreadable import LOOK, unreadable
+
     found = named(view, memory_id)
     if found is None:
         scopes = ", ".join(view.scopes[:5])
+        kind = kind_of(memory_id, SESSION_KINDS + GLOBAL_KINDS)
+        unread = [one for one in unreadable(view.index, view.scopes) if kind and one.may_hold(kind)]
+        if unread:
+            where = f"There is no memory {memory_id!r} that can be read in {scopes}"
+            raise CorruptionDetected(f"{where}: {unread[0].sentence}.", advice=LOOK)
         meant = _nearest_id(view, memory_id)
         advice = f"Did you mean {meant}?" if meant else None
         raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.", advice=advice)

@@ -17,7 +17,7 @@ from ..disk import bundle
 from ..disk.bundle import Bundle
 from ..disk.place import ARCHIVE, ARTIFACTS, BACKUP, EVICTED, STATES, files_of, is_of, kinds_of
 from ..disk.session_files import METADATA, parse_artifact
-from ..model.errors import MemoryNotFound, SMPError
+from ..model.errors import CorruptionDetected, MemoryNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_file_id, is_session_id
 from ..model.nearest import nearest
 from ..model.record import (
@@ -252,8 +252,11 @@ def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holdi
             problems.append(f"{scope.path(file)} cannot be read: {error}")
 
 
-def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
-    """Return the error for a memory that no file has, with the way to restore it. Take no lock."""
+def missing(scope: Scope, memory_id: str) -> SMPError:
+    """Return the error for a memory that no file has, with the way to restore it. Take no lock.
+
+    If the memory may be a record that cannot be read, the error is CorruptionDetected.
+    """
     problem = f"There is no memory {memory_id!r} in {scope.name}"
     advice: str | None = None
     bare = split_folder(memory_id)[1]
@@ -268,9 +271,46 @@ def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
             advice = _BACK[kind].format(scope.name, memory_id)
             break
     else:
+        if unread := _unread(scope, memory_id):
+            said = f"{memory_id} of {scope.name} cannot be read, or there is no such memory"
+            advice = (
+                "smp doctor --fix sets unreadable records aside, and brings back what is known."
+            )
+            where = unread.below(scope.directory).rstrip(".")
+            return CorruptionDetected(f"{said}: {where}.", session_id=scope.name, advice=advice)
         if meant := nearest(memory_id, _ids(scope)):
             advice = f"Did you mean {meant}?"
     return MemoryNotFound(f"{problem}.", session_id=scope.name, advice=advice)
+
+
+def _unread(scope: Scope, memory_id: str) -> Unread | None:
+    """Return the place of an unreadable record that has this id, or that may have it."""
+    kinds = GLOBAL_KINDS if scope.name == GLOBAL else SESSION_KINDS
+    own = kind_of(memory_id, kinds)
+    found: list[Unread] = []
+    for kind in kinds:
+        with suppress(SMPError, OSError):  # reading the file says by itself what is wrong
+            content = scope.read(kind.file)
+            for bad in spans(kind, content).bad:
+                line = content.count(b"\n", 0, bad.start) + bad.line
+                place = Unread(kind.file, line, bad.problem)
+                if is_named(kind, memory_id, content[bad.start : bad.end]):
+                    return place
+                found += [place] if kind is own else []
+    return found[0] if found else None
+
+
+def is_named(kind: Kind, memory_id: str, raw: bytes) -> bool:
+    """Return whether bytes that cannot be read as a record seem to be the record of this id."""
+    return memory_id in ids_named(kind, raw)
+
+
+def ids_named(kind: Kind, raw: bytes) -> list[str]:
+    """Return the ids that bytes of this kind name, also where they cannot be read."""
+    if kind is TURN:
+        return [f"turn-{number.decode()}" for number in re.findall(rb"## Turn (\d+)", raw)]
+    found = re.findall(rb"\bid: *[\"']?([A-Za-z0-9_.-]+)", raw)
+    return [one.decode() for one in found]
 
 
 # Files, and the memory that a whole file is.

@@ -30,6 +30,7 @@ CREATE TABLE files (
     checksum INTEGER, indent INTEGER, bad INTEGER, problem TEXT,
     PRIMARY KEY (scope, file)
 ) WITHOUT ROWID;
+CREATE INDEX files_unreadable ON files (scope, file) WHERE bad > 0 OR problem IS NOT NULL;
 CREATE TABLE memories (
     key INTEGER PRIMARY KEY, scope TEXT, at INTEGER, type TEXT, standing TEXT, base REAL,
     accessed INTEGER, accesses INTEGER, importance REAL, id TEXT, file TEXT, start INTEGER,

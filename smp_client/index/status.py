@@ -26,6 +26,7 @@ from ..redaction.redact import harmless, listed_kinds
 from .database import Index, outdated
 from .gone import Gone, removed_since
 from .schema import UnusableIndex
+from .unreadable import unreadable
 
 SILENT_AFTER_S = 5.0  # a daemon without a heartbeat for so long is degraded
 OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
@@ -34,7 +35,6 @@ OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 _BY_STATE = (
     "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 )
-_UNREADABLE = "SELECT scope, file FROM files WHERE bad > 0 OR problem IS NOT NULL ORDER BY 1, 2"
 # Memories and metadata in which a daemon has found secrets, see privacy/leaks.py.
 _LEAKS = f"""
 SELECT scope, file, id, secrets FROM memories WHERE secrets > ''
@@ -191,11 +191,11 @@ def _index_problems(
         root.generation, root.secrets = index.generation, len(leaks)
         root.memories = ask("SELECT COUNT(*) FROM memories").fetchone()[0]
         root.sessions = dict(ask(_BY_STATE).fetchall())
-        if bad := ask(_UNREADABLE).fetchall():
-            first = ", ".join(harmless(f"{scope}/{file}") for scope, file in bad[:_NAMED_FILES])
+        if bad := unreadable(index):
+            first = ", ".join(harmless(f"{one.scope}/{one.file}") for one in bad[:_NAMED_FILES])
             more = ", …" if len(bad) > _NAMED_FILES else ""
             count = f"Files that cannot be read as a whole: {len(bad):,}"
-            yield f"{count} ({first}{more}). smp check says why."
+            yield f"{count} ({first}{more}). smp check says why, and smp doctor --fix mends it."
         if leaks:
             yield _sentence(leaks)
         removed = removed_since(index, time.time() - _NEWS_S)

@@ -160,6 +160,8 @@ def context(call: Call) -> None:
     about["session"] = None if call.session is None else memory.session(call.session).id
     about["project"] = "*" if call.all else call.project
     text = memory.context(**about)
+    if text.note:
+        out.tell(text.note, err=True)
     said = {**about, "context": str(text), "included": text.included, "left_out": text.left_out}
     call.print(said, out.harmless(text.removesuffix("\n")))
 
