@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -211,9 +211,11 @@ def _contents(tree: Tree, directory: str) -> dict[str, bytes]:
         if one.problem or not is_inner_path(file):
             advice = "It is too deep, or its name is odd: move it out of the session."
             raise UnsafePath(f"No bundle can hold {one.path[:100]!a}.", advice=advice)
-        is_packed = not one.is_directory and file not in YAML_INDEXES
-        if is_packed and not (file.startswith(f"{INBOX}/") and _is_being_written(tree, one.path)):
-            files[file] = rewrite.read_whole(tree, one.path)
+        if one.is_directory or file in YAML_INDEXES:
+            continue
+        with suppress(FileNotFoundError):  # it got another name just now, so it comes late
+            if not (file.startswith(f"{INBOX}/") and _is_being_written(tree, one.path)):
+                files[file] = rewrite.read_whole(tree, one.path)
     return files
 
 

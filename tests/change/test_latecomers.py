@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from daemons import running, smp, status, wait_until
 from smp_client import Memory, Session
 from smp_client.change.latecomers import sweep
 from smp_client.disk import journal
-from smp_client.disk.tree import Tree
+from smp_client.disk.tree import Tree, Walked
 from smp_client.model.layout import LEAVING
 
 pytestmark = pytest.mark.usefixtures("short_grace")
@@ -153,6 +153,28 @@ def test_what_comes_after_the_session_is_back_goes_into_it(
     assert back.get("HAND-1").text == WORDS
     assert back.get("DEC-002").text == "Written meanwhile"
     assert quarantined(memory) == []
+
+
+def test_a_drop_that_gets_its_name_while_it_is_packed_comes_back(
+    memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = memory.root / "active/s1/inbox"
+    (inbox / ".d").write_text(DROP)
+    walk = Tree.walk
+
+    def renaming(tree: Tree, name: str) -> Iterator[Walked]:
+        found = [*walk(tree, name)]
+        if (inbox / ".d").exists():
+            (inbox / ".d").rename(inbox / "d.yaml")
+        return iter(found)
+
+    # The names below the session are listed for its locks first.
+    monkeypatch.setattr(Tree, "files_below", lambda *_: iter(()))
+    monkeypatch.setattr(Tree, "walk", renaming)
+    archive(memory)
+    monkeypatch.undo()
+    bring_back(memory)
+    assert (inbox / "d.yaml").read_text() == DROP
 
 
 def test_a_drop_takes_the_place_of_no_other(memory: Memory, filled: Session) -> None:
