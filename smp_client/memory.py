@@ -111,6 +111,11 @@ class Memory(Place):
         changed._said = None
         return changed
 
+    @property
+    def unread(self) -> dict[str, str]:
+        """Sessions that the last question could not read as a whole, each with the reason."""
+        return dict(self._fresh.unread) if self._fresh else {}
+
     def close(self) -> None:
         """Close the index, which stays open between questions. The next question opens it again."""
         if self._fresh:
@@ -245,7 +250,7 @@ class Memory(Place):
         """Return the sessions in `active/`, or those in one state, the last used first."""
         from .passes.lifecycle import activities
 
-        found = [one for one in self._sessions() if state is None or one.state == state]
+        found = [one for one in self._sessions() if state is None or _state_of(one) == state]
         used = activities(self, [session.id for session in found]) if found else {}
         return sorted(found, key=lambda session: used.get(session.id, _LONG_AGO), reverse=True)
 
@@ -421,12 +426,13 @@ class Memory(Place):
 
     def _recover_moves(self) -> None:
         """Finish moves that were cut off, so that every session is in one place."""
-        for name in {intent.partition("+")[0] for intent in self.tree.list(layout.JOURNAL)}:
-            if layout.is_session_id(name):
-                from .disk import journal
+        if not self.tree.entries_known(layout.JOURNAL):
+            return
+        from .disk import journal
 
-                with suppress(errors.SMPError, OSError):  # reported by status and check
-                    journal.recover(self._scope(name), wait=False)
+        for name in {intent.scope for intent in journal.intents(self.tree).values()}:
+            with suppress(errors.SMPError, OSError):  # reported by status and check
+                journal.recover(self._scope(name), wait=False)
 
     def _asker(self) -> Asker:
         self.require()
@@ -446,6 +452,14 @@ def _either(name: str, given: T | None, other: str, alias: T | None) -> T | None
     if given and alias and given != alias:
         raise errors.Invalid([f"{name!r} and {other!r} are one argument; give one of them"])
     return given if alias is None or given else alias
+
+
+def _state_of(session: Session) -> str:
+    """Return the state of a session; `unreadable` for whatever reason: it must not hide others."""
+    try:
+        return session.state
+    except (errors.SMPError, OSError):
+        return "unreadable"
 
 
 def _taken(session_id: str) -> errors.Conflict:

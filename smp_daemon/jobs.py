@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smp_client import Conflict, LockTimeout, Memory, SessionNotFound, SMPError
+from smp_client.disk.rewrite import old_versions
 from smp_client.disk.usage import CRITICAL_PCT
 from smp_client.index import meaning
 from smp_client.index.sync import asked_for, scrub
@@ -131,7 +132,13 @@ class Maintenance:
             self._runs[name, root] = self._begin(name, root)
 
     def look(self, root: Root, current: float) -> None:
-        """Scrub where it is requested or unfinished; ask for vectors and tidying."""
+        """Remove old versions of files past their grace, and scrub where it is requested.
+
+        Ask for vectors and tidying.
+        """
+        for name in {old.scope for old in old_versions(root.memory.tree).values()}:
+            fold = root.memory._scope(name).fold_old_versions
+            root.apart(f"folding in late writes of {name}", fold, name)
         if current >= root.tidy_due:
             root.tidy_due = current + TIDY_S
             self.ask_for(TIDY, root)

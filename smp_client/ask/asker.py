@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ..disk import tally
 from ..disk.place import session_of
 from ..disk.policy import Options, published
-from ..index.fresh import Fresh, Question, Source
+from ..index.fresh import Answered, Fresh, Question
 from ..index.unreadable import Unreadable, left_out, unreadable
 from ..index.validity import is_away, project_of
 from ..model.priority import Policy
@@ -53,9 +53,10 @@ class Asker(NamedTuple):
         def concerns(file: Unreadable) -> bool:
             return not kinds or any(map(file.may_hold, kinds))
 
-        found, source = self._ask(asked, now)
-        found.source = source
-        return found
+        found = self._ask(asked, now)
+        found.answer.source = found.source
+        found.answer.unread = found.unread
+        return found.answer
 
     def noted(self, record: Record) -> Record:
         """Note that a memory is read, where that counts; in a bundle nothing changes by it."""
@@ -67,9 +68,9 @@ class Asker(NamedTuple):
 
     def ask(self, question: Callable[[View], T]) -> T:
         """Return the answer of a question that is no list of memories."""
-        return self._ask(question, self.options.clock())[0]
+        return self._ask(question, self.options.clock()).answer
 
-    def _ask(self, question: Callable[[View], T], now: datetime) -> tuple[T, Source]:
+    def _ask(self, question: Callable[[View], T], now: datetime) -> Answered[T]:
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:

@@ -64,6 +64,7 @@ class Answer(list[Record]):
     source: Source = "index"  # or the index and files that it did not know yet, or files alone
     aggregations: dict[str, Any]
     related: list[Record]
+    unread: dict[str, str]  # sessions that could not be read as a whole, each with the reason
     note: str | None  # a sentence on words that were looked for otherwise, or that there were none
 
     def __init__(self, records: Sequence[Record] = (), note: str | None = None) -> None:
@@ -71,6 +72,7 @@ class Answer(list[Record]):
         self.note = note
         self.aggregations = {}
         self.related = []
+        self.unread = {}
 
 
 class Wanted(NamedTuple):

@@ -26,6 +26,7 @@ from ..disk.locks import NO_PATIENCE
 from ..disk.place import ARCHIVE, BACKUP
 from ..disk.quarantine import INBOX, quarantine_bytes
 from ..disk.scope import Scope
+from ..disk.state_name import LeavingName, parse_leaving
 from ..disk.tree import is_left_alone, read_from
 from ..model.errors import LockTimeout, SMPError, UnsafePath
 from ..model.layout import (
@@ -33,7 +34,6 @@ from ..model.layout import (
     ARCHIVED,
     DELETED,
     LEAVING,
-    RETIRED,
     YAML_INDEXES,
     is_session_id,
 )
@@ -70,15 +70,17 @@ def sweep(memory: Memory, only: str | None = None) -> list[str]:
     problems: list[str] = []
     hurried = memory.with_options(lock_timeout_s=NO_PATIENCE)
     for name in tree.list(LEAVING):
-        session_id, slot = name.partition("+")[0], f"{LEAVING}/{name.removesuffix('.json')}"
-        if not is_session_id(session_id) or (only is not None and session_id != only):
+        left = parse_leaving(name)
+        if left is None or not is_session_id(left.scope) or only not in (None, left.scope):
             continue
+        session_id = left.scope
+        slot = f"{LEAVING}/{name.removesuffix('.json')}"
         scope = hurried._scope(session_id)
         try:
             with scope.undisturbed(_DOING, is_new=True):
                 if not tree.exists(slot):
                     tree.unlink(f"{slot}.json")  # the note of a directory that never left
-                elif not name.endswith(".json") and (problem := _settle(scope, slot)):
+                elif not left.is_note and (problem := _settle(scope, slot)):
                     raise problem
         except LockTimeout:
             continue  # whoever holds the lock is at work there
@@ -93,7 +95,7 @@ def take_in(scope: Scope) -> None:
     The caller holds the upkeep lock. The rest comes with a sweep, into the active session.
     """
     for name in scope.tree.directories(LEAVING):
-        if name.startswith(f"{scope.name}+"):
+        if parse_leaving(name) == LeavingName(scope.name, is_note=False):
             _settle(scope, f"{LEAVING}/{name}")  # a sweep reports a file that nobody can take in
 
 
@@ -148,10 +150,10 @@ def _settle(scope: Scope, slot: str) -> SMPError | OSError | None:
 def _fold_old_versions(scope: Scope, slot: str) -> None:
     """Fold late writes into old versions of files into the files of the slot."""
     left = Scope(scope.tree, scope.name, slot, scope.options)
-    for name in scope.tree.list(RETIRED):
-        if name.startswith(f"{scope.name}+"):
+    for old in rewrite.old_versions(scope.tree).values():
+        if old.scope == scope.name:
             with suppress(FileNotFoundError):
-                rewrite.fold_retired(left, rewrite.file_of_slot(name))
+                rewrite.fold_retired(left, old.file)
 
 
 def _bundle_of(scope: Scope) -> str | None:

@@ -19,6 +19,7 @@ from ..text.version import require_known, version_in
 from .locks import Lock
 from .quarantine import quarantine_bytes
 from .rewrite import read_whole, rewrite
+from .state_name import flat
 from .tree import identity, is_left_alone, read_from, sync, write_all
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def require_number(scope: Scope, kind: Kind, number: int) -> None:
     """Raise Invalid behind the last number, since a longer one is not counted."""
     if number >= NUMBERS:
         said = f"{kind.file} has no number left below {kind.memory_id(NUMBERS)}"
-        lock_file = f".smp/locks/{scope.name}/{kind.file.replace('/', '+')}.lock"
+        lock_file = f".smp/locks/{scope.name}/{flat(kind.file)}.lock"
         mend = "give the record with the highest number an id of another form"
         advice = f"Nothing was written; {mend}, and remove {lock_file}."
         raise Invalid([said], advice=advice, session_id=scope.name)

@@ -13,21 +13,39 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from ..model.errors import LockTimeout, StorageFailed, UnsafePath
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, RETIRED, TEMPORARY
+from ..model.errors import LockTimeout, SMPError, StorageFailed, UnsafePath
+from ..model.layout import (
+    ACTIVE,
+    ARCHIVED,
+    DELETED,
+    FORMAT_VERSION,
+    JOURNAL,
+    LEAVING,
+    RETIRED,
+    TEMPORARY,
+)
 from ..model.record import kind_of_file
 from ..text.edits import Edit, edited
 from ..text.format import format_of
 from ..text.values import BadYaml, hash_of_bytes
 from ..text.version import is_record_file, is_versioned, require_known, stated
 from .locks import NO_PATIENCE, guarded, lock, lock_all
-from .quarantine import INBOX, quarantine_bytes
+from .quarantine import INBOX, quarantine_entry
 from .rewrite import rewrite
+from .state_name import (
+    IntentName,
+    LeavingName,
+    is_path,
+    parse_intent,
+    parse_leaving,
+    parse_old,
+)
 from .tree import Tree, read_from, sync, write_all
 from .tree import version_of as version_of
 
@@ -37,13 +55,15 @@ if TYPE_CHECKING:
 Step = dict[str, Any]
 UPKEEP = "upkeep"  # the lock of a session that every pass takes before any other
 # An intent that is not of our form raises one of these; a file that cannot be read raises BadYaml.
-_NONSENSE = (
+_OTHER_FORM = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration,
-    UnsafePath,
 )  # fmt: skip
+_NONSENSE = (*_OTHER_FORM, UnsafePath)
+_PATHS = ("file", "bundle", "aside", "directory", "to", "retired", "left")  # the parts of steps
 _PAUSE_S = 0.02  # between two looks at an intent whose writer is at work
 _IN_DOUBT = "If it is, the next write or read carries it out; look before you repeat it."
 _FOREIGN = "a recorded transaction that makes no sense: SMP has not written it"
+_BY_HAND = "Nothing of its session is written before: mend it, or move it out of the tree."
 
 
 # Intents.
@@ -108,38 +128,76 @@ def forget(scope: Scope, name: str, steps: list[Step]) -> None:
 
 def pending(scope: Scope) -> list[str]:
     """Return the intents of a scope."""
-    names = scope.tree.entries_known(JOURNAL)
-    return [f"{JOURNAL}/{name}" for name in names if name.startswith(f"{scope.name}+")]
+    found = intents(scope.tree)
+    return [f"{JOURNAL}/{name}" for name, one in found.items() if one.scope == scope.name]
+
+
+def intents(tree: Tree) -> dict[str, IntentName]:
+    """Return the intents of every scope by their names in the journal."""
+    parsed = {name: parse_intent(name) for name in tree.entries_known(JOURNAL)}
+    return {name: one for name, one in parsed.items() if one is not None}
 
 
 def load(scope: Scope, name: str) -> list[Step]:
-    """Return the steps of an intent; none, and the intent in quarantine, where it is not ours."""
+    """Return the steps of an intent; none, and the intent in quarantine, where it is not ours.
+
+    Raise NewerFormat, UnsafePath or OSError where a change may be recorded that cannot be read.
+    """
     try:
-        content = scope.tree.read(name)
-    except (FileNotFoundError, UnsafePath):
-        return []  # it is done, or a link or a directory, which no intent is
+        steps = _steps(scope.tree, name)
+    except FileNotFoundError:
+        return []  # it is done
     with suppress(*_NONSENSE):
-        intent = json.loads(content)
-        require_known(stated(intent.get("version")), name)
-        if all(_is_sound(scope, step) for step in intent["steps"]):
-            return list(intent["steps"])
+        if steps is not None and all(_is_sound(scope, step) for step in steps):
+            return steps
     _refuse(scope, name)
     return []
+
+
+def problem_of(tree: Tree, name: str) -> SMPError | OSError | None:
+    """Return why nobody can read an intent, so that its session waits; None where it is no such."""
+    try:
+        _steps(tree, name)
+    except FileNotFoundError:
+        return None
+    except (SMPError, OSError) as error:
+        return error
+    return None
+
+
+def _steps(tree: Tree, name: str) -> list[Step] | None:
+    """Return what an intent states as its steps; None where it is not ours.
+
+    A file with a second name may be ours, as a backup program makes it. A link is not.
+    """
+    if not stat.S_ISREG(tree.stat(name).st_mode):
+        return None
+    try:
+        content = tree.read(name)
+    except UnsafePath as error:
+        raise UnsafePath(str(error).removesuffix(error.advice).rstrip(), advice=_BY_HAND) from error
+    with suppress(*_OTHER_FORM):
+        intent = json.loads(content)
+        version = stated(intent.get("version"))
+        if version > FORMAT_VERSION:
+            require_known(version, name)
+        return list(intent["steps"]) if version == FORMAT_VERSION else None
+    return None
 
 
 def _refuse(scope: Scope, name: str) -> None:
     """Quarantine an intent that is none of ours: it can have come with a cloned repository."""
     with suppress(FileNotFoundError):  # another process was first
-        content = scope.tree.read(name)
-        quarantine_bytes(scope, "journal", content, _FOREIGN)
-        scope.tree.unlink(name)
+        quarantine_entry(scope, name, _FOREIGN)
 
 
 def _is_sound(scope: Scope, step: Any) -> bool:
-    """Return whether a step stays in its session. The tree itself refuses `..` in a name.
+    """Return whether a step stays in its session, and names only files that there can be.
 
     A step of another form raises when it is carried out, and the intent is refused then.
     """
+    if not all(is_path(step[name]) for name in _PATHS if step.get(name) is not None):
+        return False
     if "bundle" in step:
         places = tuple(f"{place}/{scope.name}/" for place in (ARCHIVED, DELETED))
         is_made = step["aside"] is None or _is_inside(step["aside"], TEMPORARY)
@@ -149,11 +207,12 @@ def _is_sound(scope: Scope, step: Any) -> bool:
         is_aside = any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING))
         return len(ends) == 1 and is_aside and type(step["inode"]) is int
     if "left" in step:
-        is_slot = _is_inside(step["left"], LEAVING) and _is_of(scope, step["left"])
+        left = parse_leaving(step["left"].removeprefix(f"{LEAVING}/"))
+        is_slot = _is_inside(step["left"], LEAVING) and left == LeavingName(scope.name, False)
         return is_slot and isinstance(step["packed"], dict)
     if "retired" in step:
         slots = [slot for slot in (step["retired"], step["to"]) if slot is not None]
-        if not all(_is_inside(slot, RETIRED) and _is_of(scope, slot) for slot in slots):
+        if not all(_is_old_version(scope, slot) for slot in slots):
             return False
     numbers = [step[name] for name in ("at", "last", "times") if name in step]
     is_numbered = all(type(number) is int and 0 <= number < 1 << 60 for number in numbers)
@@ -169,8 +228,9 @@ def _is_inside(path: str, directory: str) -> bool:
     return path.startswith(f"{directory}/") and path.count("/") == directory.count("/") + 1
 
 
-def _is_of(scope: Scope, path: str) -> bool:
-    return path.rpartition("/")[2].startswith(f"{scope.name}+")
+def _is_old_version(scope: Scope, path: str) -> bool:
+    old = parse_old(path.removeprefix(f"{RETIRED}/"))
+    return _is_inside(path, RETIRED) and old is not None and old.scope == scope.name
 
 
 def _removed(steps: list[Step]) -> set[str]:
@@ -223,12 +283,15 @@ def files_of(scope: Scope) -> set[str]:
 
 
 def asides(tree: Tree) -> set[str]:
-    """Return the temporaries that an intent names: they are not abandoned."""
+    """Return the temporaries that an intent names: they are not abandoned.
+
+    Raise NewerFormat, UnsafePath or OSError where an intent cannot be read, which may name any.
+    """
     found: set[str] = set()
-    for name in tree.list(JOURNAL):
-        with suppress(OSError, *_NONSENSE):
-            intent = json.loads(tree.read(f"{JOURNAL}/{name}"))
-            found |= {str(step.get("aside") or step.get("directory")) for step in intent["steps"]}
+    for name in intents(tree):
+        with suppress(FileNotFoundError, *_OTHER_FORM):
+            for step in _steps(tree, f"{JOURNAL}/{name}") or ():
+                found.add(str(step.get("aside") or step.get("directory")))
     return found
 
 

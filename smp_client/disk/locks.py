@@ -19,11 +19,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..model import errors
-from ..model.errors import LockTimeout
+from ..model.errors import LockTimeout, UnsafePath
 from ..model.layout import GLOBAL, LOCKS, METADATA, lock_rank
 from . import tally
+from .state_name import flat
 from .tree import Tree
 
+_MEND = "smp doctor --fix mends it, or says what to do."
 NO_PATIENCE = 0.0  # as a timeout: try once
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PADDED_BYTES, _READ_BYTES = 512, 4096
@@ -133,8 +135,10 @@ def holder_pid(tree: Tree, scope: str, file: str) -> int | None:
 @contextmanager
 def _held_by_other(tree: Tree, scope: str, file: str) -> Iterator[int | None]:
     """Open a lock file that another process holds; None where none does."""
+    name = _lock_name(scope, file)
     try:
-        descriptor = tree.open(_lock_name(scope, file), os.O_RDONLY)
+        with _naming(tree, name, scope):
+            descriptor = tree.open(name, os.O_RDONLY)
     except FileNotFoundError:
         yield None
         return
@@ -255,17 +259,33 @@ def _system_text(path: str, cap: int) -> str:
 
 def _open(tree: Tree, scope: str, file: str) -> int:
     name = _lock_name(scope, file)
+    with _naming(tree, name, scope):
+        try:
+            return tree.open(name, _FLAGS)
+        except FileNotFoundError:
+            tree.make_directory(f"{LOCKS}/{scope}")
+        with suppress(FileExistsError):
+            return tree.open(name, _FLAGS | os.O_CREAT)
+        return tree.open(name, _FLAGS)  # another process was first
+
+
+@contextmanager
+def _naming(tree: Tree, name: str, scope: str) -> Iterator[None]:
+    """Raise an error that names the lock file, and the remedy, where it cannot be opened."""
     try:
-        return tree.open(name, _FLAGS)
-    except FileNotFoundError:
-        tree.make_directory(f"{LOCKS}/{scope}")
-    with suppress(FileExistsError):
-        return tree.open(name, _FLAGS | os.O_CREAT)
-    return tree.open(name, _FLAGS)  # another process was first
+        yield
+    except UnsafePath as error:
+        said = str(error).removesuffix(error.advice).rstrip()
+        problem = f"The lock file {tree.path}/{name} protects nobody: {said}"
+        raise UnsafePath(problem, advice=_MEND, session_id=scope) from error
+    except PermissionError as error:
+        # Still an OSError: reading in a tree of somebody else does without locks.
+        problem = f"the lock file may not be opened: {error.strerror}. {_MEND}"
+        raise PermissionError(error.errno, problem, f"{tree.path}/{name}") from error
 
 
 def _lock_name(scope: str, file: str) -> str:
-    return f"{LOCKS}/{scope}/{file.replace('/', '+')}.lock"
+    return f"{LOCKS}/{scope}/{flat(file)}.lock"
 
 
 def _read(descriptor: int) -> tuple[dict[str, Any], int]:

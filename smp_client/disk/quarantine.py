@@ -1,11 +1,13 @@
 """Bytes and drops that cannot be read are never thrown away: a note beside each says why.
 
-Bytes of a session's files go to `quarantine/{session}`, a rejected drop to `inbox/rejected/`.
+Bytes of a session's files go to `quarantine/{session}`, a rejected drop to `inbox/rejected/`. A
+piece of `.smp/` that is not SMP's own moves into quarantine as it is, also a link or a directory.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,13 +26,16 @@ _NAME_CHARACTERS = 120  # no name of a file that holds a memory is longer
 INBOX, REJECTED = "inbox", "inbox/rejected"
 A_COPY = "the file as it was before SMP wrote it in its own style"  # nothing of it is missing
 NOTE = ".why.md"  # behind the name of a rejected drop
+_NOTED = ".note.yaml"  # behind the name of a piece, instead of the following
+BYTES = ".bytes"  # behind the name of a quarantined piece
+ODD = ".odd"  # behind the name of a piece that is not a plain file, which nobody reads
 
 
-def quarantined(tree: Tree) -> Iterator[str]:
-    """Yield the name of each quarantined piece, below the root."""
-    for scope in tree.directories(QUARANTINE):
+def quarantined(tree: Tree, only: str | None = None) -> Iterator[str]:
+    """Yield the name of each quarantined piece, or of those of one scope, below the root."""
+    for scope in tree.directories(QUARANTINE) if only is None else [only]:
         for name in tree.list(f"{QUARANTINE}/{scope}"):
-            if name.endswith(".bytes"):
+            if name.endswith((BYTES, ODD)):
                 yield f"{QUARANTINE}/{scope}/{name}"
 
 
@@ -48,7 +53,8 @@ def described(tree: Tree) -> Iterator[Piece]:
     for name in quarantined(tree):
         note: Value = None
         with suppress(OSError, SMPError, BadYaml):
-            note = load(decode(tree.read(f"{name.removesuffix('.bytes')}.note.yaml")))
+            stem = name.removesuffix(BYTES).removesuffix(ODD)
+            note = load(decode(tree.read(f"{stem}{_NOTED}")))
         said = note if isinstance(note, dict) else {}
         why = str(said.get("why") or "without a note that can be read")
         at = time_of(said.get("set_aside_at"))
@@ -72,15 +78,45 @@ def quarantine_bytes(scope: Scope, file: str, content: bytes, why: str, offset: 
 
     Return the name of the piece.
     """
-    tree, at, directory = scope.tree, scope.options.clock(), f"{QUARANTINE}/{scope.name}"
-    tree.make_directory(directory)
-    name = f"{directory}/{at:%Y%m%dT%H%M%S}{_shown(file)}{os.urandom(4).hex()}"
-    note: dict[str, Value] = {"version": 1, "file": file, "offset": offset, "bytes": len(content)}
-    note |= {"set_aside_at": render_time(at), "why": why}
+    name = _new_name(scope, file)
     # The note comes first: whoever is killed in between leaves no bytes without their reason.
-    tree.create(f"{name}.note.yaml", render_lines(note).encode())
-    tree.create(f"{name}.bytes", content)
+    _write_note(scope, name, {"file": file, "offset": offset, "bytes": len(content)}, why)
+    scope.tree.create(f"{name}{BYTES}", content)
     return name
+
+
+def quarantine_entry(scope: Scope, path: str, why: str) -> str:
+    """Move a piece of `.smp/` into quarantine as it is, and return its name there.
+
+    The caller knows that no other process puts a sound piece in its place meanwhile. Raise
+    FileNotFoundError where another process was first.
+    """
+    tree = scope.tree
+    status = tree.stat(path)
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    name = _new_name(scope, path.removeprefix(".smp/"))
+    _write_note(scope, name, {"file": path, "offset": 0, "bytes": status.st_size}, why)
+    try:
+        tree.rename_new(path, f"{name}{BYTES if is_plain else ODD}")
+    except OSError:
+        tree.unlink(f"{name}{_NOTED}")
+        raise
+    tree.sync_parent(name)
+    tree.sync_parent(path)
+    return name
+
+
+def _new_name(scope: Scope, file: str) -> str:
+    directory = f"{QUARANTINE}/{scope.name}"
+    scope.tree.make_directory(directory)
+    at = scope.options.clock()
+    return f"{directory}/{at:%Y%m%dT%H%M%S}{_shown(file)}{os.urandom(4).hex()}"
+
+
+def _write_note(scope: Scope, name: str, about: dict[str, Value], why: str) -> None:
+    at = render_time(scope.options.clock())
+    note: dict[str, Value] = {"version": 1, **about, "set_aside_at": at, "why": why}
+    scope.tree.create(f"{name}{_NOTED}", render_lines(note).encode())
 
 
 # Drops.

@@ -12,6 +12,7 @@ bytes that are folded in, and a unique part.
 from __future__ import annotations
 
 import os
+import stat
 import time
 import zlib
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from ..model.layout import RETIRED
 from ..redaction.redact import WORD
 from ..text.format import is_plain
 from ..text.values import BadYaml, decode, load, render_lines
-from .quarantine import A_COPY, quarantine_bytes
+from .quarantine import A_COPY, quarantine_bytes, quarantine_entry
+from .state_name import OldName, flat, parse_old
 from .tree import GRACE_S as QUIET_S
 from .tree import nobody_writes, read_from
 
@@ -35,6 +37,7 @@ GRACE_S = 2.0
 _TRIES, _PAUSE_S = 50, 0.002  # how long somebody who is writing at this moment is waited for
 _CROSSED = "an edit that a replacement crossed"
 _GONE = "written into an old version of a file that is gone"
+_NOT_A_VERSION = "in the place of an old version, and not a plain file: SMP has not made it"
 
 
 def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> bytes:
@@ -106,11 +109,11 @@ def read_whole(tree: Tree, path: str) -> bytes:
 
 def fold_retired(scope: Scope, file: str) -> None:
     """Take in bytes that came into old files of `file`. Remove those that nobody can write."""
-    for name in scope.tree.entries_known(RETIRED):
-        if not name.startswith(_prefix(scope, file)):
+    for name, old in old_versions(scope.tree).items():
+        if not old.is_of(scope.name, file):
             continue
         slot = f"{RETIRED}/{name}"
-        if slot.endswith(".old"):
+        if old.is_aside:
             # An exchange without the system's help was cut off, see `Tree.exchange`.
             aside, slot = slot, slot.removesuffix(".old")
             if scope.tree.stat(aside).st_ino == scope.tree.stat(scope.path(file)).st_ino:
@@ -120,9 +123,26 @@ def fold_retired(scope: Scope, file: str) -> None:
         _fold(scope, file, slot)
 
 
-def file_of_slot(name: str) -> str:
-    """Return the file that an entry of `.smp/retired/` is an old version of."""
-    return "/".join(name.split("+")[1:-4])
+def old_versions(tree: Tree) -> dict[str, OldName]:
+    """Return the old versions of all files by their names in `.smp/retired/`."""
+    parsed = {name: parse_old(name) for name in tree.entries_known(RETIRED)}
+    return {name: old for name, old in parsed.items() if old is not None}
+
+
+def files_to_fold(scope: Scope) -> list[str]:
+    """Return the files of a scope with an old version that got late bytes, or is past its grace."""
+    found: set[str] = set()
+    for name, old in old_versions(scope.tree).items():
+        if old.scope == scope.name and old.file not in found:
+            with suppress(FileNotFoundError):
+                status = scope.tree.stat(f"{RETIRED}/{name}")
+                if status.st_size != old.size or not _is_recent(status):
+                    found.add(old.file)
+    return sorted(found)
+
+
+def _is_recent(status: os.stat_result) -> bool:
+    return abs(time.time() - status.st_ctime) <= GRACE_S
 
 
 def _read(tree: Tree, path: str) -> tuple[bytes, bool | None]:
@@ -153,8 +173,13 @@ def keep_odd(scope: Scope, file: str, content: bytes) -> None:
 
 
 def _fold(scope: Scope, file: str, slot: str) -> None:
-    inode = _said(slot)[0]
+    inode = _named(slot).inode
     status = scope.tree.stat(slot)
+    if not stat.S_ISREG(status.st_mode):
+        quarantine_entry(scope, slot, _NOT_A_VERSION)
+        return
+    if status.st_nlink > 1:
+        return  # a backup program gave it a second name: it waits until that is gone
     if status.st_ino == inode:
         # The exchange never happened: this is the new content of a rewrite that was cut off.
         scope.tree.unlink(slot)
@@ -186,32 +211,36 @@ class Old(NamedTuple):
 
 def _look_into(tree: Tree, slot: str, status: os.stat_result) -> Old | None:
     """Return what stands in an old version; None while there is nothing to be done with it."""
-    _, size, checksum = _said(slot)
-    is_recent = abs(time.time() - status.st_ctime) <= GRACE_S
-    if is_recent and status.st_size == size:
+    named = _named(slot)
+    is_recent = _is_recent(status)
+    is_as_long = status.st_size == named.size
+    if is_as_long and (is_recent or _is_being_written(tree, slot)):
         return None  # it has to stay anyway, and is not worth reading yet
     content, closed = _read(tree, slot)
     if not (closed or time.time() - tree.stat(slot).st_mtime > QUIET_S):
         return None  # bytes that somebody is still writing are taken in when they are whole
-    is_same = zlib.crc32(content[:size]) == checksum
-    late = content[size:] if is_same else b""
+    is_same = zlib.crc32(content[: named.size]) == named.checksum
+    late = content[named.size :] if is_same else b""
     return Old(content, late, is_same, may_go=not is_recent and closed is not False)
+
+
+def _is_being_written(tree: Tree, slot: str) -> bool:
+    with tree.opened(slot) as descriptor:
+        return nobody_writes(descriptor) is False
 
 
 def _count_in(scope: Scope, file: str, slot: str, content: bytes) -> None:
     """Give an old version the name that says: all of this content is in the file."""
-    scope.tree.rename(slot, _slot(scope, file, _said(slot)[0], content))
+    scope.tree.rename(slot, _slot(scope, file, _named(slot).inode, content))
 
 
-def _said(slot: str) -> list[int]:
-    """Return the inode of the new file, and size and checksum of the bytes that are folded in."""
-    return [int(number) for number in slot.split("+")[-4:-1]]
+def _named(slot: str) -> OldName:
+    """Return the parts of the name of a slot, which is one of ours."""
+    old = parse_old(slot.removeprefix(f"{RETIRED}/"))
+    assert old is not None, slot
+    return old
 
 
 def _slot(scope: Scope, file: str, inode: int, content: bytes) -> str:
     said = f"{inode}+{len(content)}+{zlib.crc32(content)}+{os.urandom(4).hex()}"
-    return f"{RETIRED}/{_prefix(scope, file)}{said}"
-
-
-def _prefix(scope: Scope, file: str) -> str:
-    return f"{scope.name}+{file.replace('/', '+')}+"
+    return f"{RETIRED}/{scope.name}+{flat(file)}+{said}"

@@ -6,13 +6,20 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..model.errors import SessionNotFound, SessionPutAway, SMPError, UnsafePath, storage_failed
+from ..model.errors import (
+    LockTimeout,
+    SessionNotFound,
+    SessionPutAway,
+    SMPError,
+    UnsafePath,
+    storage_failed,
+)
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 from ..redaction.redact import Redaction
 from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in
 from . import journal, rewrite
 from .journal import UPKEEP as UPKEEP
-from .locks import Lock, guarded, lock, lock_all
+from .locks import NO_PATIENCE, Lock, guarded, lock, lock_all
 from .place import ARCHIVE, BACKUP
 from .policy import Options, published
 from .tree import Tree
@@ -54,6 +61,21 @@ class Scope:
         """Finish changes that a crash cut off. On a full or read-only disk they stay pending."""
         with suppress(OSError):
             journal.recover(self, wait=False)
+        with suppress(OSError, SMPError):  # the next one who comes tries it again
+            self.fold_old_versions()
+
+    def fold_old_versions(self) -> None:
+        """Fold late writes into files, and remove their old versions, as soon as nobody has one.
+
+        It waits for no lock: a holder of a file's lock does this itself.
+        """
+        for file in rewrite.files_to_fold(self):
+            held = lock_all(self.tree, self.name, [file], NO_PATIENCE, "folding in late writes")
+            with suppress(LockTimeout), held:
+                # An unfinished change comes first; a session that is leaving takes nothing in.
+                is_here = not journal.left_behind(self, [file]) and self.tree.exists(self.directory)
+                if is_here:
+                    rewrite.fold_retired(self, file)
 
     @contextmanager
     def locked(
@@ -66,6 +88,8 @@ class Scope:
         asked = set(files)
         wanted = guarded(self.name, asked)
         timeout_s = self.options.lock_timeout_s
+        with suppress(OSError, SMPError):
+            self.fold_old_versions()
         with self.answering(doing), self.tree.holding():
             while True:
                 with lock_all(self.tree, self.name, wanted, timeout_s, doing) as held:

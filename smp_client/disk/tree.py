@@ -329,6 +329,22 @@ class Tree:
             return error if self.exists(name) else None
         return None
 
+    @contextmanager
+    def alone_in(self, name: str) -> Iterator[None]:
+        """Hold a lock of the directory that a name is in. Only those who repair it take one."""
+        with self.parent(name) as (parent, _):
+            fcntl.flock(parent, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(parent, fcntl.LOCK_UN)
+
+    def make_private(self, name: str) -> None:
+        """Give a plain file, which only SMP uses, the mode that SMP makes files with."""
+        with self.parent(name) as (parent, last):
+            _check_plain(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
+            os.chmod(last, FILE_MODE, dir_fd=parent)
+
     def sync_parent(self, name: str) -> None:
         with self.parent(name) as (parent, _):
             os.fsync(parent)

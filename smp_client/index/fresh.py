@@ -17,10 +17,11 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 from ..disk.locks import NO_PATIENCE, lock
-from ..disk.place import Place
+from ..disk.place import Place, session_of
 from ..disk.place import scopes as all_scopes
+from ..disk.state_name import parse_old
 from ..model.errors import LockTimeout, SMPError
-from ..model.layout import INDEX_FILE, JOURNAL, LEAD, LEAD_SCOPE
+from ..model.layout import INDEX_FILE, JOURNAL, LEAD, LEAD_SCOPE, RETIRED
 from ..model.progress import tracked
 from .database import Index, outdated
 from .schema import UnusableIndex
@@ -53,6 +54,14 @@ class Question(NamedTuple, Generic[T]):
     ask: Callable[[Index], T]
 
 
+class Answered(NamedTuple, Generic[T]):
+    """An answer, its sources, and the sessions that could not be read as a whole, with reasons."""
+
+    answer: T
+    source: Source
+    unread: dict[str, str]
+
+
 class Fresh:
     """Keeps an index open between questions; safe in threads, and after a fork."""
 
@@ -65,24 +74,38 @@ class Fresh:
         self._inode = 0  # of the file that is open
         self._in_memory: Index | None = None  # where no index file can be used
         self._lock = threading.RLock()  # of the three above: one question at a time
+        self.unread: dict[str, str] = {}  # of the last answer: why, by session
         self._pid = os.getpid()
         self._inherited: object = None  # the parent process's connections, which must stay open
 
-    def answer(self, question: Question[T]) -> tuple[T, Source]:
-        """Return the answer of a current index, and the sources of the answer."""
+    def answer(self, question: Question[T]) -> Answered[T]:
+        """Return the answer of a current index, and the sources of the answer.
+
+        Raise if nothing that the question is about can be read.
+        """
         if self._pid != os.getpid():
             # A child process must not even close the connections of its parent.
             self._inherited = (self._index, self._in_memory)
             self._index = self._in_memory = None
             self._pid, self._lock = os.getpid(), threading.RLock()
         with self._lock:
+            self._fold_old_versions(question.scopes)
             for _ in range(_ATTEMPTS):
                 journal_ns = self._journal_ns()
-                answer = self._answer_once(question)
+                self.unread = {}
+                answer, source = self._answer_once(question)
                 # A transaction that was recorded meanwhile may have been seen in part.
                 if self._journal_ns() == journal_ns:
                     break
-        return answer
+            return Answered(answer, source, self.unread)
+
+    def _fold_old_versions(self, scopes: Sequence[str]) -> None:
+        """Remove the old versions of files past their grace, where there are some."""
+        parsed = map(parse_old, self.place.tree.entries_known(RETIRED))
+        old = {one.scope for one in parsed if one is not None}
+        for name in old.intersection(scopes):
+            with suppress(OSError, SMPError):  # the next question tries it again
+                self._scope(name).fold_old_versions()
 
     def _journal_ns(self) -> int:
         with suppress(OSError):
@@ -155,15 +178,24 @@ class Fresh:
     def _unfinished(self, scopes: Sequence[str]) -> dict[tuple[str, str], bytes]:
         """Finish recorded transactions. Return the future content of files that cannot be."""
         contents: dict[tuple[str, str], bytes] = {}
-        pending = {name.partition("+")[0] for name in self.place.tree.entries_known(JOURNAL)}
-        # Sessions that were not asked about count too: they may end a memory's validity.
-        for name in pending.intersection((*scopes, *all_scopes(self.place)) if pending else ()):
-            from ..disk import journal  # late: mostly nothing is unfinished
+        if not self.place.tree.entries_known(JOURNAL):
+            return contents
+        from ..disk import journal  # late: mostly nothing is unfinished
 
+        pending = {intent.scope for intent in journal.intents(self.place.tree).values()}
+        asked = {session_of(scope) for scope in scopes}
+        # Sessions that were not asked about count too: they may end a memory's validity.
+        for name in pending.intersection((*scopes, *all_scopes(self.place))):
             scope = self._scope(name)
-            scope.recover()
-            for file in journal.files_of(scope):
-                contents[name, file] = journal.read(scope, file)
+            try:
+                scope.recover()
+                files = journal.files_of(scope)
+                contents |= {(name, file): journal.read(scope, file) for file in files}
+            except (SMPError, OSError) as error:
+                # It costs no other session: its files are taken as they are, and that is said.
+                if asked == {name}:
+                    raise
+                self.unread[name] = f"a change of it is recorded and cannot be read: {error}"
         return contents
 
     def _opened(self) -> Index | None:

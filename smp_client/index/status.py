@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from ..disk import journal
+from ..disk.foreign import foreign
 from ..disk.locks import holder
 from ..disk.place import Place
 from ..disk.policy import POLICY_FILE, published
@@ -225,6 +227,7 @@ def _tree_problems(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator
     sessions = [name for name in active if layout.is_session_id(name)]
     if len(sessions) > known:  # there is no index, or it does not know them yet
         root.sessions[NOT_INDEXED] = len(sessions) - known
+    yield from _state_problems(tree)
     if not published(tree).is_sound:
         mend = "Restart the daemon, or remove the file."
         yield f"{POLICY_FILE} was not written by SMP, so the defaults hold. {mend}"
@@ -259,6 +262,17 @@ def _open_directories(tree: Tree, at: datetime) -> Iterator[str]:
                     f"A program may have a file of {session_id} open since before it was archived"
                     f" or deleted. What it writes comes back with the session: {layout.LEAVING}."
                 )
+
+
+def _state_problems(tree: Tree) -> Iterator[str]:
+    """Yield recorded changes that nobody can read, and pieces of `.smp/` that SMP has not made."""
+    for name, intent in journal.intents(tree).items():
+        if error := journal.problem_of(tree, f"{layout.JOURNAL}/{name}"):
+            yield f"Session {intent.scope} has a recorded change that cannot be read: {error}"
+    if odd := [harmless(one.path) for one in foreign(tree)]:
+        more = ", …" if len(odd) > _NAMED_FILES else ""
+        named = f"{', '.join(odd[:_NAMED_FILES])}{more}"
+        yield f"Pieces that SMP has not made: {named}. smp doctor --fix moves them to quarantine."
 
 
 def known_leaks(index: Index) -> list[Leak]:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
+from ..disk.foreign import foreign, odd_locks
 from ..disk.place import Place, directory_of, files_of, is_archived, scopes
 from ..disk.quarantine import NOTE, REJECTED, described, rejected
 from ..disk.session_files import METADATA, new_metadata
-from ..disk.tree import is_left_alone
+from ..disk.tree import Tree, is_left_alone
 from ..disk.usage import require_readable
 from ..index.status import SILENT_AFTER_S
 from ..index.take_in import ids_in
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
 _LOOK = "Copy the bytes that you need, and remove it with the note beside it."
 _BY_HAND, _REPAIR = "Mend it by hand.", "Run smp doctor --fix."
+_OPEN = "Make it readable for you; nothing of its session is written before."
 
 
 @dataclass(frozen=True)
@@ -123,17 +125,29 @@ def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
         for name in rejected(tree, directory):
             advice = f"{name}{NOTE} beside it says why, and how to mend it."
             yield Complaint(scope, f"{REJECTED}/{name}", None, "a drop that was rejected", advice)
-    for name in tree.list(JOURNAL):
-        scope, path = name.partition("+")[0], f"{JOURNAL}/{name}"
-        with suppress(OSError, SMPError):  # it went just now
-            has_waited = time.time() - tree.stat(path).st_mtime > SILENT_AFTER_S
-            if has_waited and only in (None, scope):
-                why = "a recorded change that is not finished"
-                yield Complaint(scope, path, None, why, _REPAIR)
+    for odd in (*foreign(tree), *odd_locks(tree)):
+        if only in (None, odd.scope):
+            problem = f"not a piece of SMP: {odd.problem}"
+            yield Complaint("", odd.path, None, problem, odd.advice)
+    for name, intent in journal.intents(tree).items():
+        if only in (None, intent.scope):
+            yield from _unfinished(tree, intent.scope, f"{JOURNAL}/{name}")
     for piece in described(tree):
         if only in (None, piece.scope):
             advice = f"Why: {harmless(piece.why)}. {_LOOK}"
             yield Complaint("", piece.name, None, "quarantined bytes", advice)
+
+
+def _unfinished(tree: Tree, scope: str, path: str) -> Iterator[Complaint]:
+    """Yield an intent that nobody can read, or that has waited for long."""
+    if error := journal.problem_of(tree, path):
+        yield _unreadable(
+            scope, path, error, error.advice if isinstance(error, SMPError) else _OPEN
+        )
+        return
+    with suppress(OSError, SMPError):  # it went just now
+        if time.time() - tree.stat(path).st_mtime > SILENT_AFTER_S:
+            yield Complaint(scope, path, None, "a recorded change that is not finished", _REPAIR)
 
 
 def check_bundles(memory: Place, name: str) -> list[Complaint]:

@@ -29,8 +29,9 @@ from ..change.restore import delete, removal, sessions_with
 from ..change.select import owner_of, several, texts_of
 from ..disk import audit, bundle, journal, tombstones
 from ..disk.bundle import Item
+from ..disk.foreign import foreign
 from ..disk.place import BACKUP
-from ..disk.quarantine import is_of_file
+from ..disk.quarantine import BYTES, is_of_file, quarantined
 from ..disk.session_files import METADATA, state_file
 from ..index.sync import ask_for_scrub, scrub_index
 from ..model import layout
@@ -43,7 +44,7 @@ from ..model.times import parse_time, render_time, time_of
 from ..privacy.find import notes_about
 from ..text.edits import spans
 from ..text.format import plain
-from .tidy import fold_retired, remove_abandoned
+from .tidy import clear_foreign, remove_abandoned
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
@@ -303,9 +304,10 @@ def _await_closed(memory: Memory, name: str) -> list[str]:
     A program that has one open may still write into it, so it is not removed before it is closed.
     """
     until, scope = time.monotonic() + _CLOSING_S, memory._scope(name)
+    clear_foreign(memory, [one for one in foreign(memory.tree) if one.scope == name])
     while left := _old_versions(memory.tree, name):
         if is_in_use(memory, name):
-            fold_retired(scope)
+            scope.fold_old_versions()
         sweep(memory, name)
         if time.monotonic() >= until:
             break
@@ -415,9 +417,7 @@ def _identity(one: Holding | Item) -> tuple[str, str, str]:
 
 def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> None:
     """Remove these memories from quarantined bytes: by their file, own bytes, or ids."""
-    for path in [*tree.files_below(f"{QUARANTINE}/{name}")]:
-        if path.endswith(".note.yaml"):
-            continue
+    for path in [one for one in quarantined(tree, name) if one.endswith(BYTES)]:
         content = rest = tree.read(path)
         for one in gone:
             # A piece of a state's file may be an earlier state, which is a record of its history.

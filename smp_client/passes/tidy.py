@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import stat
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..change.latecomers import sweep
 from ..disk import journal, rewrite
-from ..disk.locks import NO_PATIENCE, lock_all
-from ..disk.scope import Scope
+from ..disk.foreign import Foreign, clear, foreign
+from ..disk.state_name import is_temporary
 from ..index.sync import scrub_index
-from ..model.errors import LockTimeout
-from ..model.layout import GLOBAL, JOURNAL, RETIRED, TEMPORARY, is_session_id
+from ..model.errors import SMPError
+from ..model.layout import GLOBAL, TEMPORARY
 from ..model.outcome import Action, Outcome
 
 if TYPE_CHECKING:
@@ -31,18 +32,18 @@ def tidy(memory: Memory) -> Outcome:
     It waits for no lock: whoever holds one looks after that file. A session that fails stops no
     other.
     """
-    outcome, tree = Outcome(), memory.tree
-    active = [GLOBAL, *(session.id for session in memory._sessions())]
-    moved = {name.partition("+")[0] for name in tree.list(JOURNAL)} - {*active}
-    for name in [*active, *sorted(filter(is_session_id, moved))]:
+    outcome = clear_foreign(memory, foreign(memory.tree))
+    tree = memory.tree
+    begun = {intent.scope for intent in journal.intents(tree).values()}
+    old = {one.scope for one in rewrite.old_versions(tree).values()}
+    for name in sorted(begun | old):
         scope = memory._scope(name)
         try:
             before = {*journal.pending(scope)}
             journal.recover(scope, wait=False)
             for _ in before - {*journal.pending(scope)}:
                 outcome.actions.append(Action(name, "tidied", (name,), "finished a transaction"))
-            if name in active:
-                fold_retired(scope)
+            scope.fold_old_versions()
         except Exception as error:  # nobody thought of this
             outcome.problems.append(f"{name} was left as it was: {error}")
     try:
@@ -54,25 +55,38 @@ def tidy(memory: Memory) -> Outcome:
     return outcome
 
 
-def fold_retired(scope: Scope) -> None:
-    """Fold late writes into files. A holder of a file's lock does this itself."""
-    old = [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
-    for file in sorted(map(rewrite.file_of_slot, old)):
-        held = lock_all(scope.tree, scope.name, [file], NO_PATIENCE, "folding in late writes")
-        with suppress(LockTimeout), held:
-            # An unfinished change comes first; a session that is leaving takes nothing in.
-            if not journal.left_behind(scope, [file]):
-                rewrite.fold_retired(scope, file)
+def clear_foreign(memory: Memory, pieces: Iterable[Foreign]) -> Outcome:
+    """Move pieces of `.smp/` that SMP has not made into quarantine. One that stays is a problem."""
+    outcome = Outcome()
+    for one in pieces:
+        try:
+            if clear(memory._scope(one.scope), one):
+                action = Action(one.scope, "set_aside", (one.path,), f"{one.path}: {one.problem}")
+                outcome.actions.append(action)
+        except (OSError, SMPError) as error:
+            outcome.problems.append(f"{one.path} was left as it was: {error}")
+    return outcome
 
 
 def remove_abandoned(memory: Memory) -> None:
-    """Remove temporaries that nobody makes any more and that no intent names."""
-    tree, old = memory.tree, dict[str, bool]()  # by path: whether it is a directory
+    """Remove temporaries that nobody makes any more and that no intent names.
+
+    A piece that is not a temporary of SMP, by its name, goes to quarantine.
+    """
+    tree = memory.tree
+    old: dict[str, bool] = {}  # by path: whether it is a directory
     for name in tree.list(TEMPORARY):
         path = f"{TEMPORARY}/{name}"
         with suppress(FileNotFoundError):  # its owner is done with it
             status = tree.stat(path)
-            if time.time() - status.st_mtime > ABANDONED_S:
+            if time.time() - status.st_mtime <= ABANDONED_S:
+                continue
+            if is_temporary(name):
                 old[path] = stat.S_ISDIR(status.st_mode)
+            else:
+                clear(memory._scope(GLOBAL), Foreign(path, GLOBAL, "it is not a temporary of SMP"))
     for path in sorted(old.keys() - journal.asides(tree)) if old else []:
-        (tree.remove_directory if old[path] else tree.unlink)(path)
+        if old[path]:
+            tree.remove_directory(path)
+        else:
+            tree.unlink(path)

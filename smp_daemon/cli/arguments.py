@@ -69,12 +69,19 @@ class Call(SimpleNamespace):
 
     root: str | None = None
     json = dry_run = yes = False
+    asked: Memory | None = None  # the memory that was asked
 
     def memory(self) -> Memory:
         """Return the memory at `--root`; raise where it does not exist."""
         memory = place_memory(self.root)
         memory.require()
+        self.asked = memory
         return memory
+
+    def tell_unread(self) -> None:
+        """Name on stderr the sessions that the questions of this call could not read."""
+        for session, reason in self.asked.unread.items() if self.asked else ():
+            out.tell(f"note: {session} is not read as a whole: {reason}", err=True)
 
     def scope(self) -> GlobalMemory | Session:
         """Return the memories that hold everywhere (`global`), or the named session."""
@@ -187,8 +194,12 @@ def command(
                 name, slash, inner = session.partition("/")  # SESSION/ID
                 named = dict.fromkeys((inner, *ids) if slash else ids)
                 given |= {"session": name, "id": tuple(named)}
-            with out.progress(f"{name_of(function)}:"):
-                function(Call(**given))
+            call = Call(**given)
+            try:
+                with out.progress(f"{name_of(function)}:"):
+                    function(call)
+            finally:
+                call.tell_unread()
 
         made = click.Command(name_of(function), callback=called, params=parameters,
                              help=function.__doc__)  # fmt: skip

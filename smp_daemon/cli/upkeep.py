@@ -284,7 +284,8 @@ def check(call: Call) -> None:
 @command(
     "",
     "--fix  Do what needs no guessing: make missing directories and lost metadata, finish or"
-    " quarantine changes that a crash cut off, rebuild a damaged index.",
+    " quarantine changes that a crash cut off, rebuild a damaged index, and quarantine pieces of"
+    " .smp/ that SMP has not made.",
 )
 def doctor(call: Call) -> None:
     """Look for everything that is wrong and say what to do; exits 1 where something is."""
@@ -336,20 +337,23 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
 
 def _mended(call: Call) -> list[str]:
     """Mend what is safe, and return a sentence for each step."""
+    from smp_client.disk.foreign import odd_locks
     from smp_client.disk.place import Place
     from smp_client.index.status import read_status
     from smp_client.index.sync import bring_up_to_date
-    from smp_client.passes.tidy import tidy
+    from smp_client.passes.tidy import clear_foreign, tidy
 
     done: list[str] = []
     with suppress(smp_client.SMPError, OSError):  # the look afterwards names what stays wrong
         memory = call.memory()
         memory.create()
+        locks = clear_foreign(memory, odd_locks(memory.tree))  # first: all that follows needs them
         problems = read_status(Place(memory.root)).problems
         if wrong := [problem for problem in problems if problem.startswith(_INDEX)]:
             bring_up_to_date(memory, "reindex", 600.0)
             done.append(f"reindex: {wrong[0]}")
         outcome = out.for_each(memory.sessions(), lambda one: one.repair(), dry_run=False)
+        outcome.add(locks)
         outcome.add(tidy(memory))
         done += [f"{one.session} {one.type.replace('_', ' ')}: {one.reason}"
                  for one in outcome.actions]  # fmt: skip

@@ -64,7 +64,9 @@ class Desk:
         if project is not None and not session:
             what = f"project {plain_name(project)} and what holds everywhere"
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        return f"Scope: {what} in {self.memory.root}, up to date at {now}."
+        unread = ", ".join(map(plain_name, self.memory.unread))
+        but = f" A change of {unread} cannot be read: see smp status." if unread else ""
+        return f"Scope: {what} in {self.memory.root}, up to date at {now}.{but}"
 
     def session_id(self, name: str | None) -> str | None:
         """Return the id of the session that is meant, archived or not."""

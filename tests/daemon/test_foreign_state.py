@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -12,7 +16,9 @@ from typing import Any
 import pytest
 from daemons import running, smp, status, wait_until, wait_until_true
 
-from smp_client import Memory, Redaction, Session
+from smp_client import Memory, NewerFormat, Redaction, Session, SMPError, UnsafePath
+from smp_client.disk.foreign import clear, odd_locks
+from smp_client.disk.locks import lock
 from smp_client.index.database import Index
 from smp_client.index.schema import UnusableIndex
 from smp_client.index.status import read_status
@@ -37,6 +43,12 @@ STATES: dict[str, tuple[str, bytes]] = {
     "intent outside": intent({"file": "../../x", "content": "x"}),
     "intent of an odd file": intent({"file": "odd", "append": "x", "at": 0}),
     "intent of wrong types": intent({"file": "decisions.yaml", "splice": 3}),
+    "intent with NUL in a name": intent({"file": "artifacts/a\0b.md", "content": "y"}),
+    "intent with a long name": intent({"file": f"artifacts/{'a' * 300}.md", "content": "y"}),
+    "intent of an odd old version": intent(
+        {"file": "decisions.yaml", "retired": ".smp/retired/s1+x", "to": None}
+    ),
+    "intent of version 0": (INTENT, b'{"version": 0, "steps": []}'),
     "deep intent": (INTENT, DEEP),
     "no index": (".smp/index.db", b"this is no database"),
 }  # fmt: skip
@@ -160,3 +172,254 @@ def test_a_link_is_replaced_at_the_start_and_while_a_daemon_runs(
                 put_link(memory.root, name, outside)
         assert not any("exception" in line for line in daemon.lines())
         assert "Traceback" not in daemon.log.read_text()
+
+
+# Changes that are recorded and cannot be read: they cost their own session, and nobody else.
+
+LATER = b'{"version": 99, "scope": "bad", "steps": []}'
+FINE = b'{"version": 1, "scope": "bad", "steps": []}'
+
+
+def put_later(path: Path, _: Path) -> None:
+    path.write_bytes(LATER)
+
+
+def put_twice(path: Path, outside: Path) -> None:
+    path.write_bytes(FINE)
+    os.link(path, outside.parent / "backup")
+
+
+UNREADABLE: dict[str, tuple[Callable[[Path, Path], None], type[SMPError]]] = {
+    "a later version": (put_later, NewerFormat),
+    "a file with two names": (put_twice, UnsafePath),
+}
+QUESTIONS: dict[str, Callable[[Memory], object]] = {
+    "search": lambda memory: memory.search("findable"),
+    "by_topic": lambda memory: memory.by_topic("words"),
+    "by_type": lambda memory: memory.by_type("decision"),
+    "query": lambda memory: memory.query({"limit": 5}),
+    "similar": lambda memory: memory.similar("findable words"),
+    "get": lambda memory: [memory.get("good/DEC-001")],
+    "context": lambda memory: memory.context(),
+    "summary": lambda memory: memory.summary().decisions,
+    "timeline": lambda memory: memory.timeline(),
+    "topics": lambda memory: memory.topics(),
+    "sessions": lambda memory: memory.sessions("active"),
+}
+
+
+@pytest.fixture
+def two(memory: Memory, request: pytest.FixtureRequest, outside: Path) -> Memory:
+    """A memory with a good session, and one with a recorded change that nobody can read."""
+    memory.create_session(id="bad").record_decision("findable in the bad one", made_by="a")
+    good = memory.create_session(id="good")
+    good.record_decision("findable words", made_by="a", tags=["words"])
+    memory.close()
+    UNREADABLE[request.param][0](memory.root / ".smp/journal/bad+a.json", outside)
+    return Memory(memory.root)
+
+
+@pytest.mark.parametrize("two", UNREADABLE, indirect=True)
+def test_an_intent_that_nobody_can_read_costs_only_its_session(
+    two: Memory, request: pytest.FixtureRequest
+) -> None:
+    refusal = UNREADABLE[request.node.callspec.params["two"]][1]
+    intent_file = two.root / ".smp/journal/bad+a.json"
+    before = intent_file.read_bytes()
+    for name, ask in QUESTIONS.items():
+        assert ask(two), name
+        if name not in ("get", "sessions"):
+            assert list(two.unread) == ["bad"], name
+    assert "bad+a.json" in two.search("findable").unread["bad"]
+    assert two.session("good").search("findable").unread.keys() == {"bad"}
+    assert two.session("good").record_decision("more", made_by="a").id == "DEC-002"
+    bad = two.session("bad")
+    for use in (
+        lambda: bad.record_decision("no", made_by="a"),
+        lambda: bad.records("decision"),
+        lambda: bad.search("findable"),
+    ):
+        with pytest.raises(refusal, match=r"bad\+a\.json"):
+            use()
+    for command in (["search", "findable"], ["context"], ["sessions"], ["topics"]):
+        done = smp(*command, "--root", two.root)
+        assert done.returncode == 0, done
+        assert "note: bad is not read as a whole" in done.stderr
+    said = " ".join(read_status(two).problems)
+    assert "Session bad has a recorded change that cannot be read" in said
+    smp("doctor", "--fix", "--root", two.root)
+    checked = smp("check", "--root", two.root)
+    assert "bad/.smp/journal/bad+a.json: " in checked.stdout
+    assert intent_file.read_bytes() == before, "it was left alone"
+
+
+@pytest.mark.parametrize("two", ["a later version"], indirect=True)
+def test_a_daemon_looks_after_the_others(two: Memory, tmp_path: Path) -> None:
+    with running(two.root, log=tmp_path / "log"):
+        two.session("good").record_decision("written meanwhile", made_by="a")
+        drop = two.root / "active/good/inbox/a.yaml"
+        drop.write_text("type: decision\ntext: dropped meanwhile\nby: x\n")
+        assert smp("sync", "--root", two.root).returncode == 0
+        assert len(two.search("meanwhile")) == 2
+        wait_until((two.root / "active/good/indexes/topics.yaml").exists, "indexes of the other")
+        assert "Session bad has a recorded change" in " ".join(status(two.root)["problems"])
+
+
+def test_an_intent_that_may_not_be_read_costs_only_its_session(memory: Memory) -> None:
+    memory.create_session(id="bad")
+    memory.create_session(id="good").record_decision("findable words", made_by="a")
+    path = memory.root / ".smp/journal/bad+a.json"
+    path.write_bytes(FINE)
+    path.chmod(0)
+    program = """
+import sys
+from smp_client import Memory, StorageFailed
+memory = Memory(sys.argv[1])
+assert len(memory.search("findable")) == 1
+assert list(memory.unread) == ["bad"]
+assert "findable" in memory.context()
+try:
+    memory.session("bad").record_decision("no", made_by="a")
+except StorageFailed as error:
+    assert "Permission denied" in str(error)
+else:
+    raise AssertionError("it was written")
+"""
+    done = without_privileges(program, memory.root)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def without_privileges(program: str, *given: object) -> subprocess.CompletedProcess[str]:
+    """Run a program for which permissions count, also where root runs the tests."""
+    limits = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    command = [*(limits if os.geteuid() == 0 else []), sys.executable, "-c", program]
+    command += map(str, given)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+SHAPES: dict[str, Callable[[Path, Path], object]] = {
+    "a link": lambda path, outside: path.symlink_to(outside / "file"),
+    "a FIFO": lambda path, _: os.mkfifo(path),
+    "a directory": lambda path, _: (path / "inner").mkdir(parents=True),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_intent_that_is_not_a_file_goes_to_quarantine(
+    memory: Memory, session: Session, outside: Path, shape: str
+) -> None:
+    session.record_decision("findable", made_by="a")
+    SHAPES[shape](memory.root / INTENT, outside)
+    assert len(memory.search("findable")) == 1
+    assert session.record_decision("more", made_by="a").id == "DEC-002"
+    assert not os.path.lexists(memory.root / INTENT)
+    assert [*(memory.root / "quarantine/s1").glob("*.odd")]
+
+
+# Names that SMP does not give.
+
+ODD_NAMES = {
+    ".smp/retired/s1+decisions.yaml+a+b+c+d": "s1",
+    ".smp/retired/s1+decisions.yaml": "s1",
+    ".smp/retired/s1+..+decisions.yaml+1+2+3+a": "s1",
+    ".smp/retired/s1+odd.txt+1+2+3+a": "s1",
+    ".smp/retired/+": "global",
+    ".smp/journal/s1+junk": "s1",
+    ".smp/journal/.hidden": "global",
+    ".smp/leaving/s1": "s1",
+    ".smp/locks/s1/notes.txt": "s1",
+    ".smp/locks/a b": "global",
+}
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_an_odd_name_costs_only_itself_and_goes_to_quarantine(memory: Memory, name: str) -> None:
+    session = memory.create_session(id="s1")
+    session.record_decision("findable", made_by="a")
+    path = memory.root / name
+    path.write_bytes(b"precious")
+    session.update("DEC-001", decision="findable and changed")
+    assert session.record_decision("more", made_by="a").id == "DEC-002"
+    assert len(memory.search("findable")) == 1
+    done = smp("check", "--root", memory.root)
+    assert done.returncode == 1
+    assert f"{name}: not a piece of SMP" in done.stdout
+    if "locks" not in name:
+        assert name in " ".join(read_status(memory).problems)
+    assert name in smp("doctor", "--fix", "--root", memory.root).stdout
+    assert not path.exists()
+    (piece,) = (memory.root / "quarantine" / ODD_NAMES[name]).glob("*.bytes")
+    assert piece.read_bytes() == b"precious"
+    assert "not a piece of SMP" not in smp("check", "--root", memory.root).stdout
+
+
+# Lock files that protect nobody.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("place", [LOCK, ".smp/locks/s1/upkeep.lock", ".smp/locks/s1"])
+def test_a_lock_file_of_another_shape_is_named_and_mended(
+    memory: Memory, session: Session, outside: Path, place: str, shape: str
+) -> None:
+    if place == ".smp/locks/s1" and shape == "a directory":
+        return  # as it should be
+    session.record_decision("First", made_by="a")
+    other = memory.root / ".smp/locks/s1/metadata.yaml.lock"
+    path = memory.root / place
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    SHAPES[shape](path, outside)
+    kept = other.stat().st_ino if other.exists() else None
+    with pytest.raises(UnsafePath, match=rf"The lock file .*{place}.*doctor --fix"):
+        if "upkeep" in place:
+            memory.archive_session("s1")
+        else:
+            session.record_decision("no", made_by="a")
+    assert f"{place}: not a piece of SMP" in smp("check", "--root", memory.root).stdout
+    assert f"{place}: it is not a plain file" in smp("doctor", "--fix", "--root", memory.root).stdout
+    assert session.record_decision("Second", made_by="a").id == "DEC-002"
+    assert kept is None or other.stat().st_ino == kept, "a plain lock file stays"
+    assert memory.archive_session("s1").success
+
+
+def test_a_lock_file_that_is_made_again_meanwhile_stays(memory: Memory, session: Session) -> None:
+    """Two processes find the same link: the second comes when somebody holds the new lock."""
+    (memory.root / LOCK).unlink(missing_ok=True)
+    (memory.root / LOCK).parent.mkdir(exist_ok=True)
+    (memory.root / LOCK).symlink_to("nowhere")
+    (found,) = odd_locks(memory.tree)
+    assert clear(session.scope, found)
+    with lock(memory.tree, "s1", "decisions.yaml", 1.0, "testing") as held:
+        assert not clear(session.scope, found)
+        assert os.fstat(held.descriptor).st_ino == (memory.root / LOCK).stat().st_ino
+
+
+def test_a_lock_file_that_may_not_be_opened_is_named_and_mended(
+    memory: Memory, session: Session
+) -> None:
+    session.record_decision("First", made_by="a")
+    inode = (memory.root / LOCK).stat().st_ino
+    (memory.root / LOCK).chmod(0)
+    program = """
+import sys
+from smp_client import Memory, StorageFailed
+from smp_client.disk.foreign import odd_locks
+from smp_client.passes.check import check, sentence
+from smp_client.passes.tidy import clear_foreign
+memory = Memory(sys.argv[1])
+session = memory.session("s1")
+try:
+    session.record_decision("no", made_by="a")
+    print("it was written")
+except StorageFailed as error:
+    assert "the lock file may not be opened" in str(error), error
+    assert "decisions.yaml.lock" in str(error) and "smp doctor --fix" in str(error), error
+assert any("decisions.yaml.lock" in sentence(one) for one in check(memory))
+assert clear_foreign(memory, odd_locks(memory.tree)).success
+session.record_decision("Second", made_by="a")
+assert not check(memory)
+"""
+    done = without_privileges(program, memory.root)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (memory.root / LOCK).stat().st_ino == inode, "a plain lock file stays"
