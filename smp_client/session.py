@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .passes.check import Complaint
     from .text.revision import Revision
 
+CONTEXT_SWITCH = "context_switch"  # the type of a turn
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
 
 
@@ -327,6 +328,29 @@ class Session(RecordFiles):
         """Return the conversation, or its last turns."""
         turns = self.records("turn")
         return turns if last is None else turns[len(turns) - min(max(last, 0), len(turns)) :]
+
+    def switch_context(
+        self, topic: str, *, speaker: str = "user", text: str = "", phase: str | None = None
+    ) -> Record:
+        """Note that the conversation turns to another topic, and perhaps another phase.
+
+        A turn of type `context_switch` says so, and the context in the metadata changes.
+        """
+        about = self.metadata().get("context")
+        old = about.get("primary_topic") if isinstance(about, dict) else None
+        new: dict[str, Any] = {"primary_topic": topic}
+        if phase is not None:
+            new["project_phase"] = phase
+        said = text or f"Now about {topic}."
+        turn = self.add_turn(
+            speaker, said, type=CONTEXT_SWITCH, from_topic=old, to_topic=topic, to_phase=phase
+        )
+        self.update_metadata(context=new)
+        return turn
+
+    def context_switches(self) -> list[Record]:
+        """Return the turns at which the conversation came to another topic, in their order."""
+        return [one for one in self.turns() if one.data.get("type") == CONTEXT_SWITCH]
 
     def agent_state(self, agent: str) -> dict[str, Value]:
         """Return the last state of an agent; empty where the agent saved none."""

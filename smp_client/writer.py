@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Time = datetime | str
 T = TypeVar("T")
 _USER = "user"
+_STORED = "**Memory Stored:**"  # in the text of a turn, above the memories that came of it
 
 
 _EFFECTIVE = (SUPERSEDES, RESOLVES)  # relations by which the target no longer holds
@@ -115,11 +116,32 @@ class Writer(ABC):
 
     def add_turn(
         self, speaker: str, text: str, *, type: str = "message", memory_refs: Sequence[str] = (),
-        timestamp: Time | None = None, **further: Any,
+        stored: Sequence[str] | Mapping[str, str] = (), timestamp: Time | None = None,
+        **further: Any,
     ) -> Record:  # fmt: skip
-        """Add a turn to the conversation."""
+        """Add a turn to the conversation.
+
+        `stored` are the memories that came of it, by their ids, or with words for each. They stand
+        below the text under `**Memory Stored:**`, and are among its references.
+        """
+        if stored:
+            text = f"{text}\n\n{_STORED}\n{self._lines_for(stored)}"
+            memory_refs = [*dict.fromkeys([*memory_refs, *stored])]
         fields = {"speaker": speaker, "type": type, "content": text}
         return self._add(TURN, {**fields, "memory_refs": memory_refs or None, **further}, timestamp)
+
+    def _lines_for(self, stored: Sequence[str] | Mapping[str, str]) -> str:
+        """Return a line for each memory: its kind or the words for it, and its id.
+
+        The words of the memory itself do not go there: nobody would purge them with it.
+        """
+        lines: list[str] = []
+        for memory_id in stored:
+            found = self._memory_named(check_memory_name(memory_id))
+            words = stored[memory_id] if isinstance(stored, Mapping) else ""
+            said = " ".join([found.type.replace("_", " ").capitalize() + ":", *words.split()])
+            lines.append(f"- {said if words else said[:-1]} [{memory_id}]")
+        return "\n".join(lines)
 
     def record_decision(
         self, decision: str, *, made_by: str, rationale: str | None = None,

@@ -184,6 +184,7 @@ ARGUMENTS: dict[str, dict[str, Arguments]] = {
         "change_metadata": of(lambda old: {}),
         "agent_state": of("vera"),
         "artifact": of("report"),
+        "switch_context": of("payment"),
     },
     "everywhere": {
         **FILES,

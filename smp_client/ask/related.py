@@ -1,13 +1,16 @@
 """The memories that a memory has ties with: by relationships, references, its turn, shared topics.
 
 Ties count in both directions, and a circle of ties is walked once. A shared topic is the weakest
-tie: only the nearest few memories are followed, and not from one topic to the next.
+tie: only the nearest few memories are followed, and not from one topic to the next. A relationship,
+which somebody has stated, is the strongest: from its other end, relationships lead one step
+further. So the preference that influenced a decision is related to the finding that it resolves.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ..index.mentions import TAG
 from ..model.record import Record
@@ -34,24 +37,39 @@ GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
 """
 
 
+class Tie(NamedTuple):
+    """A memory one step from another, and the step: `DEC-002 resolves FIND-001`."""
+
+    other: str
+    step: str
+    is_stated: bool = False  # by a relationship
+    is_topic: bool = False
+
+
 def related(view: View, want: Wanted, start: Record, depth: int) -> Answer:
     """Return the related memories, nearest first, each with its `path`."""
     scope = scope_of(start)
-    # The steps from the start to each memory: `DEC-002 resolves FIND-001`.
-    paths: dict[str, tuple[str, ...]] = {start.id: ()}
+    paths: dict[str, tuple[Tie, ...]] = {start.id: ()}
     frontier = [start.id]
     for _ in range(depth):
         reached: list[str] = []
         for memory_id in frontier:
-            by_topic = bool(paths[memory_id]) and f" {_SHARES} " in paths[memory_id][-1]
-            for other, step in _ties(view, scope, memory_id, topics=not by_topic):
-                if other not in paths:
-                    paths[other] = (*paths[memory_id], step)
-                    reached.append(other)
+            by_topic = bool(paths[memory_id]) and paths[memory_id][-1].is_topic
+            for tie in _ties(view, scope, memory_id, topics=not by_topic):
+                if tie.other not in paths:
+                    paths[tie.other] = (*paths[memory_id], tie)
+                    reached.append(tie.other)
         frontier = reached
+    for memory_id in [one for one in frontier if paths[one][-1].is_stated]:
+        for tie in _ties(view, scope, memory_id, topics=False):
+            if tie.is_stated and tie.other not in paths:
+                paths[tie.other] = (*paths[memory_id], tie)
     del paths[start.id]
     records = of_ids(view, want, scope, list(paths))
-    nearest = [record.shown(path=paths[record.id]) for record in records]
+    nearest: list[Record] = []
+    for record in records:
+        steps = tuple(tie.step for tie in paths[record.id])
+        nearest.append(record.shown(path=steps))
     nearest.sort(key=lambda record: (len(record.path), -record.priority, record.id))
     return Answer(nearest[want.offset : want.end])
 
@@ -61,9 +79,9 @@ def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
     starts = dict.fromkeys((scope_of(record), record.id) for record in records)
     steps_of: dict[str, dict[str, str]] = {}  # by scope, then by memory
     for scope, memory_id in starts:
-        for other, step in _ties(view, scope, memory_id, topics=False):
-            if (scope, other) not in starts:
-                steps_of.setdefault(scope, {}).setdefault(other, step)
+        for tie in _ties(view, scope, memory_id, topics=False):
+            if (scope, tie.other) not in starts:
+                steps_of.setdefault(scope, {}).setdefault(tie.other, tie.step)
     return [
         record.shown(path=(steps[record.id],))
         for scope, steps in steps_of.items()
@@ -71,8 +89,8 @@ def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def _ties(view: View, scope: str, memory_id: str, *, topics: bool) -> Iterator[tuple[str, str]]:
-    """Yield the id of each memory one step from a memory, with the step."""
+def _ties(view: View, scope: str, memory_id: str, *, topics: bool) -> Iterator[Tie]:
+    """Yield the ties of a memory: relationships, references, and shared topics if wanted."""
     ask = view.index.execute
     inward = ask(_INWARD, (scope, memory_id)).fetchall()
     for referrer, is_relationship, data, target, relation in inward:
@@ -80,11 +98,12 @@ def _ties(view: View, scope: str, memory_id: str, *, topics: bool) -> Iterator[t
         source, other = str(fields.get("source")), str(fields.get("target"))
         if memory_id in (source, other):
             step = f"{source} {fields.get('relationship', 'relates to')} {other}"
-            yield (other if source == memory_id else source), step
+            yield Tie(other if source == memory_id else source, step, is_stated=True)
         else:
-            yield referrer, f"{referrer} {_RELATION_NAMES.get(relation, relation)} {target}"
+            step = f"{referrer} {_RELATION_NAMES.get(relation, relation)} {target}"
+            yield Tie(referrer, step)
     for referrer, _, _, target, relation in ask(_OUTWARD, (scope, memory_id)):
-        yield target, f"{referrer} {_RELATION_NAMES.get(relation, relation)} {target}"
+        yield Tie(target, f"{referrer} {_RELATION_NAMES.get(relation, relation)} {target}")
     if topics:
         for other, tags in ask(_BY_TOPIC, (scope, memory_id, _TOPIC_TIES_CAP)):
-            yield other, f"{memory_id} {_SHARES} {tags} with {other}"
+            yield Tie(other, f"{memory_id} {_SHARES} {tags} with {other}", is_topic=True)

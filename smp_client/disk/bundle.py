@@ -309,7 +309,8 @@ def _summary(tree: Tree, path: str) -> bytes | None:
     except SMPError as error:
         return render_mapping("archive", {"state": "unreadable", "reason": str(error)})
     said = {"state": "archived", "archived_at": archived.at, "reason": archived.why}
-    return render_mapping("archive", {**said, **archived.facts})
+    size: dict[str, Value] = {"compressed_size_bytes": tree.stat(path).st_size}
+    return render_mapping("archive", {**said, **archived.facts, **size})
 
 
 def _deletions(tree: Tree, directory: str, session: str) -> bytes | None:

@@ -37,10 +37,10 @@ _DEFAULTS = {
     "decision": Rule(0.95, 0.03, 0.02, 0.4),
     "decision.unresolved": Rule(0.95, 0.03, 0.02, 0.7),
     "decision.high_impact": Rule(0.95, 0.03, 0.02, 0.9),
-    "finding": Rule(0.90, 0.04, 0.015, 0.3),
+    "finding": Rule(0.90, 0.04, 0.015, 0.6),  # open
     "finding.critical": Rule(0.90, 0.04, 0.015, 0.8),
     "finding.resolved": Rule(0.90, 0.06, 0.015, 0.3),
-    "preference": Rule(0.85, 0.02, 0.03, 0.1),
+    "preference": Rule(0.85, 0.02, 0.03, 0.3),
     "preference.explicit": Rule(0.85, 0.02, 0.03, 0.6),
     "preference.inferred": Rule(0.85, 0.02, 0.03, 0.3),
     "agent_state": Rule(0.80, 0.06, 0.01, 0.1),

@@ -27,10 +27,12 @@ from ..index.take_in import ids_in
 from ..model import layout
 from ..model.errors import NewerFormat, SessionNotFound, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
+from ..model.metadata_forms import senseless
 from ..model.outcome import Action, Outcome
 from ..model.record import REVISION, Kind, state_history
 from ..redaction.redact import harmless
 from ..text.format import format_of
+from ..text.mapping import load_mapping
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
@@ -90,6 +92,8 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
         with suppress(Exception):  # a file that cannot be read at all is named below
             for bad in files._problems_in(kind):
                 yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
+    if scope != GLOBAL:
+        yield from _of_metadata(scope, files.scope.read(METADATA))
     top, tree = directory_of(scope), memory.tree
     for one in tree.walk(top):
         if one.problem:
@@ -108,6 +112,13 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
             if count > 1:
                 problem = f"{count} records have the id {memory_id}"
                 yield Complaint(scope, file, None, problem, "Give all but one another id.")
+
+
+def _of_metadata(scope: str, content: bytes) -> Iterator[Complaint]:
+    """Yield the values of the metadata that make no sense. SMP ignores them."""
+    with suppress(SMPError):  # metadata that cannot be read are named with the other files
+        for problem in senseless(load_mapping(content, "session", METADATA)):
+            yield Complaint(scope, METADATA, None, problem, "It is ignored. Correct it by hand.")
 
 
 def _unreadable(scope: str, file: str, error: Exception, advice: str) -> Complaint:

@@ -165,6 +165,8 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
     ("scan.every_s", 3600.0, _seconds(1, 86_400),
      "How often the whole tree is compared with the index."),
     ("index.rebuild_cron", "0 3 * * *", CRON, "When the index is built anew from the files."),
+    ("decay.enabled", _POLICY.enabled, BOOLEAN,
+     "Whether memories lose priority with time. A session can turn it off for itself."),
     ("decay.cron", "0 */6 * * *", CRON, "When the priorities in the files are brought up to date."),
     *((f"decay.{_setting(name)}", _POLICY.rules[name], DECAY_RULE,
        f"The decay of {name.replace('.', ', ').replace('_', ' ')}.") for name in _RULES),

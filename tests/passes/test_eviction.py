@@ -28,7 +28,7 @@ def opened(root: Path, **options: Any) -> Session:
 @pytest.fixture
 def full(tmp_path: Path) -> Session:
     """Forty old turns, one of them pinned, and one of today; resolved and open findings; a
-    decision; decayed preferences, the last of which stays as the last of its file."""
+    decision; decayed learnings, the last of which stays as the last of its file."""
     memory = Memory(tmp_path / "sessions", clock=lambda: NOW)
     session = memory.create_session(id="s1", user="user-123", topic="authentication")
     for number in range(1, 41):
@@ -44,7 +44,7 @@ def full(tmp_path: Path) -> Session:
     session.record_decision("Use OAuth", made_by="architect", timestamp=LONG_AGO)
     for colour in ("dark", "light"):
         long_ago = NOW - timedelta(days=90)
-        session.record_preference(colour, confidence="uncertain", timestamp=long_ago)
+        session.record_learning(colour, learned_by="veritas", timestamp=long_ago)
     session.relate("DEC-001", "FIND-001", "resolves", timestamp=LONG_AGO)
     return opened(memory.root)
 
@@ -91,7 +91,7 @@ def test_compaction_accounts_for_every_byte(full: Session) -> None:
     types = ["evict_history", "remove_decayed", "summarize_conversation", "archive_findings"]
     assert [action.type for action in result.actions] == types
     turns = {f"turn-{number}" for number in range(1, 41) if number != 20}
-    assert evicted(full) == {*turns, "REV-001", "PREF-001", "FIND-001", "FIND-003", "FIND-005", "FIND-007"}
+    assert evicted(full) == {*turns, "REV-001", "LEARN-001", "FIND-001", "FIND-003", "FIND-005", "FIND-007"}
     facts = next(one.facts for one in full.evicted() if one.id == "FIND-003")
     assert (facts["operation"], facts["reason"]) == ("archive_findings", "it is resolved")
     assert full.problems() == []
@@ -113,11 +113,11 @@ def test_numbers_are_never_given_again(full: Session) -> None:
     """Also where the last records were evicted or deleted and the notes of the locks are lost."""
     full.resolve_finding("FIND-002", resolved_by="user", action_taken="done")
     opened(full.memory.root, clock=lambda: NOW + timedelta(days=200)).compact(reduction_pct=100)
-    full.delete(["FIND-008", "turn-41", "PREF-002"], reason="test")
+    full.delete(["FIND-008", "turn-41", "LEARN-002"], reason="test")
     shutil.rmtree(full.memory.root / ".smp/locks")
     assert full.add_turn("user", "next").id == "turn-42"
     assert full.record_finding("next", discovered_by="a").id == "FIND-009"
-    assert full.record_preference("next").id == "PREF-003"
+    assert full.record_learning("next", learned_by="veritas").id == "LEARN-003"
 
 
 def test_earlier_states_go_and_the_current_one_stays(full: Session) -> None:
@@ -204,7 +204,7 @@ def test_some_can_be_brought_back(full: Session) -> None:
     assert [turn.id for turn in full.turns()] == [*run, "turn-20", "turn-21", "turn-41"]
     assert "FIND-001" in evicted(full)
     full.restore("turn-3")
-    for memory_id in ("turn-3", "FIND-007", "FIND-001", "FIND-005", "turn-30", "PREF-001", "REV-001"):
+    for memory_id in ("turn-3", "FIND-007", "FIND-001", "FIND-005", "turn-30", "LEARN-001", "REV-001"):
         assert full.bring_back([memory_id]).success
     assert contents(full) == before
 

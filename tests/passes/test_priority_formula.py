@@ -46,9 +46,10 @@ def test_the_formula(rule: str, age: float, idle: float, accesses: int, expected
 
 
 @pytest.mark.parametrize(("rule", "least"), [
-    ("conversation_turn", 0.1), ("decision", 0.4), ("finding", 0.3),  # 002 §4.2
+    ("conversation_turn", 0.1), ("decision", 0.4), ("finding", 0.6),  # 002 §4.2; open
+    ("finding.resolved", 0.3),
     ("decision.high_impact", 0.9), ("decision.unresolved", 0.7), ("finding.critical", 0.8),
-    ("preference.explicit", 0.6), ("preference.inferred", 0.3), ("preference", 0.1),
+    ("preference.explicit", 0.6), ("preference.inferred", 0.3), ("preference", 0.3),
     ("agent_state", 0.1), ("pattern", 0.3), ("pinned", 1.0), ("relationship", 1.0),
 ])  # fmt: skip
 def test_nothing_matters_less_than_its_least(rule: str, least: float) -> None:

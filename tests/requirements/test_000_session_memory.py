@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 from examples import NOW
+from schema_files import FOLDER
 
 from smp_client import Invalid, InvalidQuery, Memory, MemoryNotFound, Session
+from smp_client.model.schemas import schemas
 
 
 def ids(found: list[object]) -> list[str]:
@@ -203,3 +209,110 @@ def test_11_2_4_the_memory_usage_of_a_phase(example: Session) -> None:
     assert [one.id for one in found] == ["FIND-001"]
     with pytest.raises(InvalidQuery, match="did you mean 'Phase 0: Self-Check'"):
         agent.memory_usage("phase 0 selfcheck")
+
+
+# The conversation, and what is kept of a session.
+
+
+def test_2_2_2c_what_a_turn_has_stored(example: Session) -> None:
+    words = {"FIND-001": "no second factor", "FIND-002": "no end of a session"}
+    turn = example.add_turn("veritas", "Two things are wrong.", stored=words)
+    assert turn.data["memory_refs"] == ["FIND-001", "FIND-002"]
+    page = (example.memory.root / "active" / example.id / "conversation.md").read_text()
+    stored = "**Memory Stored:**\n- Finding: no second factor [FIND-001]\n"
+    assert f"**Memory-Refs:** [FIND-001, FIND-002]\n\nTwo things are wrong.\n\n{stored}" in page
+    bare = example.add_turn("bmad-master", "It is decided.", stored=["DEC-001"])
+    assert bare.text == "It is decided.\n\n**Memory Stored:**\n- Decision [DEC-001]"
+    with pytest.raises(MemoryNotFound):
+        example.add_turn("veritas", "Nothing.", stored=["FIND-099"])
+
+
+def test_3_1_2_context_switches(example: Session) -> None:
+    example.switch_context("payment", speaker="user-123", phase="design")
+    context = example.metadata()["context"]
+    assert isinstance(context, dict)
+    assert (context["primary_topic"], context["project_phase"]) == ("payment", "design")
+    (switch,) = example.context_switches()
+    assert switch.data["from_topic"] == "authentication"
+    assert switch.data["to_topic"] == "payment"
+    found = example.query({"filters": [{"field": "to_topic", "operator": "exists"}]})
+    assert ids([*found]) == [switch.id]
+
+
+def test_4_2_2_find_related(example: Session) -> None:
+    """The decision that resolved it, the preference behind that, and findings beside it."""
+    found = example.related("FIND-001", include_decayed=False, min_priority=0.5)
+    assert {"DEC-002", "PREF-001", "FIND-002"} <= {*ids([*found])}
+    path = next(one.path for one in found if one.id == "PREF-001")
+    assert path == ("DEC-002 resolves FIND-001", "PREF-001 influenced DEC-002")
+
+
+def test_5_1_5b_the_summary_of_an_archived_session(example: Session) -> None:
+    memory = example.memory
+    memory.archive_session(example.id)
+    home = memory.root / "archived" / example.id
+    summary = yaml.safe_load((home / "summary.yaml").read_text())["archive"]
+    people = ["user-123", "bmad-master", "veritas", "architect"]
+    assert summary["participants"] == people
+    assert summary["topics"][:2] == ["security", "authentication"]
+    assert [(one["id"], one["severity"]) for one in summary["open_findings"]] == [
+        ("FIND-002", "important")
+    ]
+
+
+def days_later(session: Session, days: float) -> Session:
+    return session.with_options(clock=lambda: NOW + timedelta(days=days))
+
+
+def test_2_2_4e_open_findings_keep_priority(example: Session) -> None:
+    after = days_later(example, 365)
+    assert after.get("FIND-002", count_access=False).priority == 0.6
+    assert after.get("FIND-001", count_access=False).priority == 0.3
+
+
+# Files for other programs, and by people.
+
+
+def parsed(session: Session, file: str) -> object:
+    return yaml.safe_load((session.memory.root / "active" / session.id / file).read_text())
+
+
+def test_10_1_2_json_schemas_for_other_programs(example: Session) -> None:
+    held = {path.name: path.read_text() for path in FOLDER.glob("*.json")}
+    assert held == schemas(), "run .ci/generate"
+    names = {"agent-state": "agent-states/veritas.yaml", "metadata": "metadata.yaml"}
+    names |= {name: f"{name}.yaml" for name in ("decisions", "findings", "preferences")}
+    names |= {"relationships": "relationships.yaml", "learnings": "learnings.yaml"}
+    for name, file in names.items():
+        schema = json.loads(held[f"{name}.schema.json"])
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.validate(parsed(example, file), schema)
+    schema = json.loads(held["turn.schema.json"])
+    jsonschema.validate(example.turns()[0].data, schema)
+    decision = {"id": "DEC-001", "made_by": "architect", "decision": "JWT", "confidence": "sure"}
+    with pytest.raises(jsonschema.ValidationError):
+        schema = json.loads(held["decisions.schema.json"])
+        jsonschema.validate({"decisions": [decision]}, schema)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"storage": {"quota_bytes": "20MB"}}, "storage.quota_bytes must be a whole number above"),
+        ({"compaction_config": {"threshold": 95}}, "compaction_config.threshold must be a number"),
+        ({"decay_config": {"half_life_hours": "soon"}}, "decay_config.half_life_hours must be a"),
+        ({"decay_config": {"enabledd": False}}, "(did you mean decay_config.enabled?)"),
+        ({"decay_config": {"per_type": {}}}, "there is no decay_config.per_type; decay_config has"),
+        ({"status": "sleeping"}, "status must be one of active, idle, decaying"),
+        ({"compaction_confg": {}}, "(did you mean compaction_config?)"),
+    ],
+)
+def test_2_2_1_senseless_metadata_are_named(
+    example: Session, changes: dict[str, object], says: str
+) -> None:
+    assert example.validate() == []
+    example.update_metadata(**changes)
+    (complaint,) = example.validate()
+    assert complaint.file == "metadata.yaml"
+    assert says in complaint.problem
+    assert "It is ignored" in complaint.advice

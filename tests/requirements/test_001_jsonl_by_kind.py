@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from smp_client import Invalid, Memory
 from smp_client.disk.session_files import agents_of
+from smp_daemon.config.file import load
 
 
 @pytest.fixture
@@ -47,3 +50,28 @@ def test_10_2_a_misspelt_argument_is_refused(memory: Memory) -> None:
         memory.create_session("user-1", user_id="user-2")
     session = memory.create_session(customer="Contoso")
     assert session.metadata()["context"] == {"customer": "Contoso", "tags": []}
+
+
+def test_8_3_3_the_sizes_of_an_archive(memory: Memory) -> None:
+    session = memory.create_session("user-789")
+    session.add_turn("architect", "PostgreSQL, for ACID. " * 500)
+    size = sum(one.stat().st_size for one in (memory.root / "active" / session.id).glob("*.*"))
+    memory.archive_session(session.id)
+    home = memory.root / "archived" / session.id
+    summary = yaml.safe_load((home / "summary.yaml").read_text())["archive"]
+    assert summary["original_size_bytes"] == size
+    packed = (home / "archive.tar.gz").stat().st_size
+    assert summary["compressed_size_bytes"] == packed < size
+
+
+def test_9_1_5_decay_can_be_turned_off(tmp_path: Path) -> None:
+    """Also 004 7.1.3."""
+    file = tmp_path / "smp.yaml"
+    file.write_text("decay:\n  enabled: false\n")
+    options = load(file).options
+    later = datetime.now(UTC) + timedelta(days=300)
+    memory = Memory(tmp_path / "sessions", **options)
+    session = memory.create_session("user-789")
+    session.record_decision("PostgreSQL", made_by="architect")
+    aged = session.with_options(clock=lambda: later)
+    assert aged.get("DEC-001", count_access=False).priority == 0.95

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from examples import NOW
+
 from smp_client import Session
 
 WORKFLOW = {
@@ -21,3 +25,12 @@ def test_8_2_the_access_of_a_workflow(example: Session) -> None:
     assert agent.may_read("conversation")
     assert not agent.may_write("decisions")
     assert not agent.may_read("preferences")
+
+
+def test_4_2_4_the_least_priority_of_preferences(example: Session) -> None:
+    for confidence in ("inferred", "uncertain"):
+        example.record_preference("Short answers", confidence=confidence, timestamp=NOW)
+    after = example.with_options(clock=lambda: NOW + timedelta(days=2000))
+    least = {"PREF-001": 0.6, "PREF-002": 0.3, "PREF-003": 0.3}
+    found = {name: after.get(name, count_access=False).priority for name in least}
+    assert found == least
