@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ask.argument import When, moment
 from ..change.change import Request, apply
-from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept
+from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept, place_of
 from ..change.latecomers import sweep
 from ..change.move import delete_session, destroy
 from ..change.restore import delete, removal, sessions_with
@@ -396,8 +396,13 @@ def _purge_memories(memory: Memory, scope: Scope, one: Doomed, by: str) -> list[
     """Destroy memories of a batch and every copy of them in other bundles. Return them."""
     tree, name, problems = memory.tree, one.session, list[str]()
     meant = {_identity(item) for item in one.items}
-    found = [held for held in holdings(memory, name, _COPIES, problems)
-             if _identity(held) in meant and not held.container.endswith(f"/{BACKUP}")]  # fmt: skip
+    named = {(item.file, item.id) for item in one.items if place_of(one.path) == "deleted"}
+    found: list[Holding] = []
+    for held in holdings(memory, name, _COPIES, problems):
+        # An anonymisation has kept the memory with other words. Nobody can undo it any more.
+        is_before = held.place == "undo" and (held.file, held.id) in named
+        if (is_before or _identity(held) in meant) and not held.container.endswith(f"/{BACKUP}"):
+            found.append(held)
     gone = [held for held in found if held.container == one.path]
     if problems or {*map(_identity, gone)} != meant:
         why = f"{problems[0]}, and may hold a copy" if problems else "the memories have changed"

@@ -304,5 +304,5 @@ def stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
 
 
 def summary_hash(value: Mapping[str, Value]) -> str:
-    """Return the hash of a summary without its decay: to have been read is no change."""
-    return hash_of({name: part for name, part in value.items() if name != "decay"})
+    """Return the hash of what a summary says. To be read, pinned or superseded is no change."""
+    return hash_of({name: value.get(name) for name in ("id", "content", "summarizes")})

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from death import Death, die_before
 from forking import become
 from ledger import (
     BROKEN,
@@ -40,7 +41,6 @@ from ledger import (
 )
 
 from smp_client import Memory, MemoryNotFound, Record, Session, SMPError, TransactionPending
-from smp_client.disk import tree
 from smp_client.model.outcome import Outcome
 from smp_client.model.policies import RetentionPolicy
 from smp_client.passes.check import check
@@ -52,7 +52,6 @@ EDITED = "e0"  # an editor saves one of its files
 QUOTA_BYTES = 150_000
 LONG_AGO = "2026-01-01T00:00:00Z"  # so that compaction may take it
 PEOPLE = ("Anna Berg", "Tom Weller")
-_CHANGES = ("write", "pwrite", "fsync", "rename", "unlink", "mkdir", "rmdir", "ftruncate", "link")
 _DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG
 _ANSWER_S = 60.0
 
@@ -71,35 +70,6 @@ class Unclear(Exception):
 
 def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-
-
-class Death:
-    """This process kills itself before it changes the disk for the n-th time from now on."""
-
-    def __init__(self) -> None:
-        self._left: int | None = None
-        for name in _CHANGES:
-            setattr(os, name, self._deadly(getattr(os, name)))
-        tree._rename_with = self._deadly(tree._rename_with)
-
-    def arm(self, changes: int | None) -> None:
-        """Die before so many changes; None is for not dying."""
-        self._left = changes
-
-    def _deadly(self, inner: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **further: Any) -> Any:
-            if self._left is not None:
-                self._left -= 1
-                if self._left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return inner(*given, **further)
-
-        return call
-
-
-def die_before(change: int) -> None:
-    """Have this process kill itself before it changes the disk for the n-th time."""
-    Death().arm(change)
 
 
 def some_change(chance: random.Random, most: int) -> int:

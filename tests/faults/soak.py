@@ -35,7 +35,8 @@ import doors
 import mcp.server.stdio  # noqa: F401  # so that no process has to load it
 import verdict
 from daemons import PATIENCE_S
-from doors import DOORS, EDITED, QUOTA_BYTES, SHARED, SMALL, Life, die_before, die_with_parent
+from death import die_before
+from doors import DOORS, EDITED, QUOTA_BYTES, SHARED, SMALL, Life, die_with_parent
 from forking import become, load_everything
 from ledger import BROKEN, DONE, REFUSED, UNCLEAR, Book, Ledger
 from verdict import Verdict
@@ -56,6 +57,7 @@ _SETTINGS = {
     "purge": {"cron": "* * * * *"},
 }
 
+LEFT_ALONE = "h0"  # a name that no bundle can hold keeps its session from being moved
 # Somebody writes nonsense where SMP keeps what it can make again, and into inboxes. The notes of
 # the last ids are those of a session whose ids an editor gives.
 HOSTILE = {
@@ -70,7 +72,7 @@ HOSTILE = {
     ".smp/index.db": b"no database",
     "active/s0/inbox/deep.yaml": b"[" * 30_000,
     "active/s1/inbox/bomb.yaml": b"a: &a [x]\nb: *a\n",
-    "active/s2/inbox/strange\\name.yaml": b"type: nothing\n",
+    f"active/{LEFT_ALONE}/inbox/strange\\name.yaml": b"type: nothing\n",
     "active/q0/inbox/nan.json": b'{"type": "decision", "decision": NaN}',
 }
 
@@ -275,7 +277,7 @@ class Round:
 
     def _make(self) -> str:
         memory = Memory(self.root)
-        for name in (*SHARED, EDITED):
+        for name in (*SHARED, EDITED, LEFT_ALONE):
             memory.create_session(id=name, user="Anna Berg", agents=["agent-a"])
         memory.create_session(id=SMALL, quota_bytes=QUOTA_BYTES)
         memory.close()

@@ -170,7 +170,7 @@ def _check_fate(fate: Fate, one: Found, quarantined: Mapping[str, str], verdict:
     wanted = fate.places | ({NOWHERE} if PURGED in fate.places else set())
     if one.place not in wanted:
         if one.place == NOWHERE and fate.token in quarantined:
-            verdict.add("only in quarantine", f"{said} {quarantined[fate.token]}")
+            _note_aside(fate, f"{said} {quarantined[fate.token]}", verdict)
         elif one.place == NOWHERE or (one.place, fate.places) == (DELETED, {KEPT}):
             verdict.add("lost", said)
         else:
@@ -181,8 +181,18 @@ def _check_fate(fate: Fate, one: Found, quarantined: Mapping[str, str], verdict:
             if token == fate.token and not is_wanted:
                 wanted = f"{fate.acknowledged_version} to {fate.latest_version}"
                 aside = quarantined.get(f"{token} v{fate.acknowledged_version}")
-                sort = "update only in quarantine" if aside else "update lost"
-                verdict.add(sort, f"{said}: v{number}, not {wanted}; {aside}")
+                if aside:
+                    _note_aside(fate, f"{said}: v{number}, not {wanted}; {aside}", verdict)
+                else:
+                    verdict.add("update lost", f"{said}: v{number}, not {wanted}")
+
+
+def _note_aside(fate: Fate, said: str, verdict: Verdict) -> None:
+    """Note a memory that only quarantine has: nobody can merge a file that an editor replaced."""
+    if fate.door == "editor":
+        verdict.figures["edits in quarantine"] += 1
+    else:
+        verdict.add("only in quarantine", said)
 
 
 def _check_groups(found: Mapping[str, Found], books: Sequence[Book], verdict: Verdict) -> None:

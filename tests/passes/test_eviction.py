@@ -227,6 +227,15 @@ def test_a_turn_that_is_restored_stands_without_its_summary(full: Session) -> No
     assert contents(full) == before
 
 
+def test_a_turn_comes_back_also_if_its_summary_was_pinned(full: Session) -> None:
+    before = ids(full)
+    full.compact(reduction_pct=100)
+    summary = next(one for one in full.turns() if one.data["type"] == "summary")
+    full.pin(summary.id)
+    assert full.bring_back().problems == []
+    assert ids(full) == before
+
+
 def test_a_turn_that_is_restored_takes_the_place_of_its_summary(full: Session) -> None:
     """The words that were deleted stand in the turns, not in their summaries, which stayed."""
     before = contents(full)

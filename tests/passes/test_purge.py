@@ -24,6 +24,7 @@ from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import quarantine_bytes
 from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.index.sync import bring_up_to_date
+from smp_client.model.policies import RetentionPolicy
 from smp_client.model.times import render_time
 from smp_client.passes import purge as pass_
 from smp_client.passes.purge import LEDGER, Doomed, Ledger, load_ledger, plan
@@ -205,6 +206,22 @@ def test_no_byte_is_left_in_anything_that_smp_made(
     with closing(sqlite3.connect(memory.root / ".smp/index.db")) as index:
         assert index.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
+
+
+def test_a_purged_memory_does_not_stay_in_the_undo_of_an_anonymisation(
+    session: Session, memory: Memory, clock: Wall
+) -> None:
+    """The undo is due later than the memory. The rest of the anonymisation can be undone still."""
+    session.record_learning("vera likes tea", learned_by="vera")
+    anonymised = memory.privacy.anonymize("s1", names=["vera"]).batch
+    short = memory.with_options(retention=RetentionPolicy(deleted_days=1.0))
+    short.privacy.delete("s1", "FIND-001", reason="privacy")
+    clock.live(2)
+    assert left(memory)
+    memory.privacy.purge(force=True)
+    assert left(memory) == []
+    memory.privacy.restore("s1", batch=anonymised)
+    assert session.get("LEARN-001").data["learned_by"] == "vera"
 
 
 def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory: Memory) -> None:
