@@ -248,11 +248,18 @@ class Memory(Place):
 
     def sessions(self, state: str | None = None) -> list[Session]:
         """Return the sessions in `active/`, or those in one state, the last used first."""
-        from .passes.lifecycle import activities
+        from .ask.overview import last_uses, states
+        from .disk.access import last_readings
 
-        found = [one for one in self._sessions() if state is None or _state_of(one) == state]
-        used = activities(self, [session.id for session in found]) if found else {}
-        return sorted(found, key=lambda session: used.get(session.id, _LONG_AGO), reverse=True)
+        found = {session.id: session for session in self._sessions()}
+        if not found:
+            return []
+        read = last_readings(self.tree, found)
+        asker = self._asker_of(list(found))
+        used, known = asker.ask(lambda view: (last_uses(view, read), states(view)))
+        ids = [one for one in found if state is None or known.get(one, "active") == state]
+        ids.sort(key=lambda one: used.get(one, _LONG_AGO), reverse=True)
+        return [found[one] for one in ids]
 
     def get(self, name: str, *, count_access: bool = True) -> Record:
         """Return one memory, archived or not, by `SESSION/ID`, or by an id of one session alone.
@@ -411,15 +418,18 @@ class Memory(Place):
 
     def _sessions(self) -> list[Session]:
         """Return the sessions in `active/`, by id."""
+        return [self._opened(name) for name in self._session_ids()]
+
+    def _session_ids(self) -> list[str]:
+        """Return the ids of the sessions in `active/`."""
         if not os.path.isdir(self.tree.path):
             return []
         self._recover_moves()
-        found: list[Session] = []
-        for name in self.tree.list(layout.ACTIVE):
-            with suppress(FileNotFoundError, errors.SessionNotFound):  # it went while we looked
-                if self._is_session(name):
-                    found.append(self._session(name))
-        return found
+        entries = self.tree.entries(layout.ACTIVE).items()
+        names = [name for name, is_directory in entries if is_directory]
+        if names:
+            self.require()
+        return [name for name in names if layout.is_session_id(name)]
 
     def _is_session(self, name: str) -> bool:
         return layout.is_session_id(name) and self.tree.is_directory(f"{layout.ACTIVE}/{name}")
@@ -452,14 +462,6 @@ def _either(name: str, given: T | None, other: str, alias: T | None) -> T | None
     if given and alias and given != alias:
         raise errors.Invalid([f"{name!r} and {other!r} are one argument; give one of them"])
     return given if alias is None or given else alias
-
-
-def _state_of(session: Session) -> str:
-    """Return the state of a session; `unreadable` for whatever reason: it must not hide others."""
-    try:
-        return session.state
-    except (errors.SMPError, OSError):
-        return "unreadable"
 
 
 def _taken(session_id: str) -> errors.Conflict:

@@ -26,7 +26,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 def sessions_in(memory: Memory, place: str) -> dict[str, str]:
     """Return the ids of the sessions in this place, each with the time when it came there."""
     if place == ACTIVE:
-        return {session.id: "" for session in memory._sessions()}
+        return dict.fromkeys(memory._session_ids(), "")
     away = memory.archived_sessions() if place == ARCHIVED else memory.deleted_sessions()
     return {one.session: one.at for one in away}
 

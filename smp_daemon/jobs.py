@@ -336,7 +336,7 @@ class Maintenance:
 
 
 def _sessions(memory: Memory) -> list[str]:
-    return [session.id for session in memory._sessions()]
+    return memory._session_ids()
 
 
 class JobKind(NamedTuple):

@@ -211,7 +211,8 @@ LATE = {
     "a program that only writes, or only asks, starts without it": (
         "smp_client.agents.agent", "smp_client.agents.context", "smp_client.agents.party",
         "smp_client.ask.alike", "smp_client.ask.asker", "smp_client.ask.engine",
-        "smp_client.ask.options", "smp_client.ask.related", "smp_client.ask.spec",
+        "smp_client.ask.options", "smp_client.ask.overview", "smp_client.ask.related",
+        "smp_client.ask.spec",
         "smp_client.ask.summary", "smp_client.change.change", "smp_client.change.history",
         "smp_client.change.holdings",
         "smp_client.change.move", "smp_client.change.restore",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -19,8 +20,9 @@ from typing import NamedTuple
 from ..model.errors import SMPError
 from ..model.layout import ACCESS_LOG
 from ..model.times import parse_time, render_time
+from .place import directory_of
 from .scope import Scope
-from .tree import write_all
+from .tree import Tree, write_all
 
 _CAP_BYTES = 256 * 1024  # a larger log gets no more lines until the decay pass has counted it
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -49,6 +51,10 @@ def load(scope: Scope) -> bytes:
         content = scope.tree.read(scope.path(ACCESS_LOG))
     except (OSError, SMPError):
         return b""
+    return _whole_lines(content)
+
+
+def _whole_lines(content: bytes) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
@@ -64,9 +70,17 @@ def cut(scope: Scope, log: bytes) -> None:
             scope.tree.replace(path, content[len(log) :], durable=False)
 
 
-def last_reading(scope: Scope) -> datetime | None:
-    """Return the time of the last reading in the log; None where it has none."""
-    return max((one.last for one in parse(load(scope)).values()), default=None)
+def last_readings(tree: Tree, sessions: Iterable[str]) -> dict[str, datetime]:
+    """Return the time of the last reading in each log. Most sessions have no log."""
+    found: dict[str, datetime] = {}
+    with tree.root() as root:
+        for session in sessions:
+            path = f"{directory_of(session)}/{ACCESS_LOG}"
+            with suppress(OSError, SMPError):
+                os.lstat(path, dir_fd=root)
+                if readings := parse(_whole_lines(tree.read(path))):
+                    found[session] = max(one.last for one in readings.values())
+    return found
 
 
 def parse(content: bytes) -> dict[str, Access]:

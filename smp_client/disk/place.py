@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..model import layout
 from ..model.door import front_door
-from ..model.errors import SessionNotFound, UnsafePath
+from ..model.errors import OUT_OF_FILES, SessionNotFound, UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, METADATA, is_session_id
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
 from ..text.version import require_known, stated
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
 EVICTED, ENDING = "evicted-", ".tar.gz"
 STATES, ARTIFACTS = "agent-states", "artifacts"
-_FOLDERS = {STATES: ".yaml", ARTIFACTS: ".md"}  # each file in them is one memory
+FOLDERS = {STATES: ".yaml", ARTIFACTS: ".md"}  # each file in them is one memory
 FILES = (METADATA, *(kind.file for kind in SESSION_KINDS))  # that are indexed, beside the folders
 _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
 _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
@@ -146,17 +146,17 @@ def files_of(memory: Place, scope: str) -> list[str]:
     files = [name for name in _list(memory, directory_of(scope)) if is_of(scope, name)]
     if is_archived(scope):
         return [name for name in files if counts(memory, scope, name)]
-    return files if scope == GLOBAL else files + files_of_folders(memory, scope)
-
-
-def files_of_folders(memory: Place, session_id: str) -> list[str]:
-    """Return the files of the states and the artifacts of a session."""
-    top, files = directory_of(session_id), list[str]()
-    for folder in _FOLDERS:
-        if names := _list(memory, f"{top}/{folder}"):  # most sessions have none
-            paths = (f"{folder}/{name}" for name in names)
-            files += [path for path in paths if is_of(session_id, path)]
+    if scope != GLOBAL:
+        for folder in FOLDERS:
+            files += files_of_folder(memory, scope, folder)
     return files
+
+
+def files_of_folder(memory: Place, session_id: str, folder: str) -> list[str]:
+    """Return the files in the folder of the states, or of the artifacts, of a session."""
+    names = _list(memory, f"{directory_of(session_id)}/{folder}")
+    paths = [f"{folder}/{name}" for name in names]
+    return [path for path in paths if is_of(session_id, path)]
 
 
 def kinds_of(scope: str) -> dict[str, Kind]:
@@ -172,12 +172,14 @@ def is_of(scope: str, file: str) -> bool:
     if not folder:
         return file in kinds_of(scope) or (file == METADATA and scope != GLOBAL)
     stem, ending = os.path.splitext(name)
-    return scope != GLOBAL and _FOLDERS.get(folder) == ending and layout.is_file_id(stem)
+    return scope != GLOBAL and FOLDERS.get(folder) == ending and layout.is_file_id(stem)
 
 
 def _list(memory: Place, name: str) -> Iterable[str]:
     """Return the names in a directory, from a cache: every question lists every session."""
     try:
         return memory.tree.entries_known(name)
-    except (OSError, UnsafePath):
+    except (OSError, UnsafePath) as error:
+        if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+            raise  # nothing is wrong with the directory
         return ()  # the index still knows the files, and finds each unreadable

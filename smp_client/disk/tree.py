@@ -74,6 +74,18 @@ class Tree:
         self._directories.forget("")
 
     @contextmanager
+    def root(self) -> Iterator[int]:
+        """Open the root alone. Directories that are reached inside the block are not kept open.
+
+        A look at every session would else need a descriptor for each of them.
+        """
+        descriptor = os.open(self.path, _DIRECTORY & ~os.O_NOFOLLOW)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
     def parent(self, name: str) -> Iterator[tuple[int, str]]:
         with self._directories as held:
             yield held.reach_parent(name)

@@ -6,13 +6,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..disk import place
 from ..disk.place import Place, session_of
-from ..disk.tree import FILE_MODE, identity
-from ..model.layout import GLOBAL, METADATA
+from ..disk.tree import FILE_MODE, Tree, identity
+from ..model.layout import ACTIVE, GLOBAL, METADATA
 from ..model.record import PREFERENCE, RELATIONSHIP, split_name
 from ..model.times import microseconds, time_of
 from . import gone as gone_memories
@@ -228,12 +228,18 @@ class Index:
         return {row[:2]: FileState._make(row[2:]) for row in rows}
 
     def identities(self) -> dict[str, dict[str, list[int]]]:
-        """Return the identity of each file by its scope, for the caller to read only."""
+        """Return the identity of each file by its scope, for the caller to read only.
+
+        The name of a folder ends with a slash. As long as it has this identity, the index knows
+        all of its files.
+        """
         generation = self.generation
         if self._is_reading and self._identities and self._identities[0] == generation:
             return self._identities[1]
         found: dict[str, dict[str, list[int]]] = {}
-        asked = "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files"
+        seen_as = "inode, size, mtime_ns, ctime_ns"
+        asked = f"SELECT scope, file, {seen_as} FROM files"
+        asked += f" UNION ALL SELECT scope, folder || '/', {seen_as} FROM folders"
         for scope, file, *seen in self.execute(asked):
             found.setdefault(scope, {})[file] = seen
         if self._is_reading:
@@ -253,6 +259,21 @@ class Index:
         """Forget a file and its memories. `has_moved` says that they are known to be elsewhere."""
         self.replace(scope, file, [], has_moved=has_moved)
         self.execute("DELETE FROM files WHERE scope = ? AND file = ?", (scope, file))
+
+    def note_folders(self, tree: Tree) -> None:
+        """Note the folders that were listed, if the index knows each of their files."""
+        asked = "SELECT * FROM folders" if tree.listed else "SELECT 1 WHERE 0"
+        known = {(scope, folder): seen for scope, folder, *seen in self.execute(asked)}
+        for path, (seen, names) in tree.listed.items():
+            top, _, rest = path.partition("/")
+            scope, _, folder = rest.partition("/")
+            if top != ACTIVE or folder not in place.FOLDERS or known.get((scope, folder)) == seen:
+                continue
+            files = {file for file in (f"{folder}/{name}" for name in names)
+                     if place.is_of(scope, file)}  # fmt: skip
+            if not files or files <= {file for _, file in self.files(scope)}:
+                row = (scope, folder, *seen)
+                self.execute("INSERT OR REPLACE INTO folders VALUES (?, ?, ?, ?, ?, ?)", row)
 
     # Memories.
 
@@ -365,6 +386,7 @@ class Index:
     def forget_session(self, scope: str, *, has_moved: bool = False) -> None:
         for _, file in self.files(scope):
             self.forget_file(scope, file, has_moved=has_moved)
+        self.execute("DELETE FROM folders WHERE scope = ?", (scope,))
         self.forget_metadata(scope, has_moved=has_moved)
 
     def forget_metadata(self, scope: str, *, has_moved: bool = False) -> None:
@@ -408,21 +430,21 @@ def outdated(
     known, present = index.identities(), dict.fromkeys(place.scopes(memory))
     wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
     found: list[tuple[str, str]] = []
-    with memory.tree.holding() as held:
-        root = held.reach("")
+    with memory.tree.root() as root:
         for scope in {**wanted, **present, **known}:
             seen = known.get(scope) or {}
             is_whole = scope in wanted or place.is_archived(scope)
+            top = f"{place.directory_of(scope)}/"
             names: Iterable[str] = ()
             if scope in present and (scope == GLOBAL or place.is_archived(scope)):
                 names = place.files_of(memory, scope) if is_whole else ()
             elif scope in present:
                 names = _BEARING
                 if is_whole:
-                    names = (*place.FILES, *place.files_of_folders(memory, scope))
-            gone = seen.keys() - names
+                    noted = {} if asked is None else seen
+                    names = (*place.FILES, *_in_folders(memory, scope, noted, root))
+            gone = {file for file in seen.keys() - names if not file.endswith("/")}
             found += [(scope, file) for file in gone if is_whole or file in _BEARING]
-            top = f"{place.directory_of(scope)}/"
             for file in names:
                 try:
                     # A link differs from its target, which is then opened with care.
@@ -433,4 +455,21 @@ def outdated(
                     is_same = False
                 if not is_same:
                     found.append((scope, file))
+    return found
+
+
+def _in_folders(
+    memory: Place, session_id: str, seen: Mapping[str, list[int]], root: int
+) -> list[str]:
+    """Return the files of the folders of a session. List only folders that have changed."""
+    top = place.directory_of(session_id)
+    found: list[str] = []
+    for folder in place.FOLDERS:
+        noted = seen.get(f"{folder}/")
+        with suppress(OSError):
+            if noted and noted == identity(os.lstat(f"{top}/{folder}", dir_fd=root)):
+                begins = f"{folder}/"
+                found += [file for file in seen if file.startswith(begins) and file != begins]
+                continue
+        found += place.files_of_folder(memory, session_id, folder)
     return found

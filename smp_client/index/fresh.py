@@ -152,6 +152,7 @@ class Fresh:
             if not unfinished:
                 with self._leading(), index.batch():
                     self._take_in(index, question, {}, settle=True)
+                    index.note_folders(self.place.tree)
                 is_current = True
         # A write from here on began after the question did, so the answer may lack it.
         with index.undone(None if is_current else _BUSY_MS):

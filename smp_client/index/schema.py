@@ -15,7 +15,7 @@ from ..model.deadline import beat
 from ..model.layout import FORMAT_VERSION
 
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 19 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 20 * 1000 + FORMAT_VERSION
 BUSY_MS = 3_000  # of waiting inside SQLite, where nobody can be interrupted
 # So often a query shows that the process is alive: about once in a millisecond.
 _BEAT_INSTRUCTIONS = 10_000
@@ -31,6 +31,10 @@ CREATE TABLE files (
     PRIMARY KEY (scope, file)
 ) WITHOUT ROWID;
 CREATE INDEX files_unreadable ON files (scope, file) WHERE bad > 0 OR problem IS NOT NULL;
+CREATE TABLE folders (
+    scope TEXT, folder TEXT, inode INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER,
+    PRIMARY KEY (scope, folder)
+) WITHOUT ROWID;
 CREATE TABLE memories (
     key INTEGER PRIMARY KEY, scope TEXT, at INTEGER, type TEXT, standing TEXT, base REAL,
     accessed INTEGER, accesses INTEGER, importance REAL, id TEXT, file TEXT, start INTEGER,

@@ -99,6 +99,7 @@ def _serve(memory: Memory, request: Request) -> None:
             with index.batch():
                 for scope, file in tracked(outdated(memory, index)):
                     refresh(memory, index, scope, file)
+                index.note_folders(memory.tree)
 
 
 def _ask_daemon(memory: Memory, request: Request, deadline: float) -> bool:

@@ -121,6 +121,7 @@ def rebuild(memory: Place, index: Index) -> None:
         index.clear()
         for scope, file in tracked(outdated(memory, index)):
             refresh(memory, index, scope, file)
+        index.note_folders(memory.tree)
         # In one piece each word of a question is looked up once.
         index.execute("INSERT INTO words (words) VALUES ('optimize')")
 

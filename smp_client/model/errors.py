@@ -174,13 +174,13 @@ class StorageFailed(SMPError):  # the filesystem refused: full, read-only, broke
     advice = "Nothing was acknowledged; free space or mend the disk, then try again."
 
 
-_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 _CLOSE_FILES = "Nothing was acknowledged; close files or raise ulimit -n, then try again."
 
 
 def storage_failed(doing: str, error: Exception, session_id: str | None = None) -> StorageFailed:
     """Return the error for something that the system refused, with advice that fits."""
-    is_out_of_files = getattr(error, "errno", None) in _OUT_OF_FILES
+    is_out_of_files = getattr(error, "errno", None) in OUT_OF_FILES
     advice = _CLOSE_FILES if is_out_of_files else None
     return StorageFailed(f"{doing}: {error}.", advice=advice, session_id=session_id)
 

@@ -10,14 +10,14 @@ count.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ..ask.overview import last_uses
 from ..disk import access
 from ..disk.rewrite import rewrite
 from ..disk.scope import Scope
@@ -27,12 +27,11 @@ from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome
 from ..model.policies import Thresholds
 from ..model.priority import HOURS_PER_DAY
-from ..model.times import EPOCH, microseconds, render_time, time_at, time_of
+from ..model.times import render_time, time_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value
 
 if TYPE_CHECKING:
-    from ..ask.priorities import View
     from ..memory import Memory
     from ..session import Session
 
@@ -79,36 +78,8 @@ def activities(
     memory: Memory, sessions: Sequence[str], *, readings: bool = True
 ) -> dict[str, datetime]:
     """Return when each was last used, or last written to; without those of which nothing tells."""
-    read = {name: access.last_reading(memory._scope(name)) for name in sessions} if readings else {}
-    return memory._asker_of(sessions).ask(lambda view: _activities(view, read))
-
-
-def _activities(view: View, read: Mapping[str, datetime | None]) -> dict[str, datetime]:
-    within, ask = view.within("scope"), view.index.execute
-    found: dict[str, datetime] = {}
-
-    def note(scope: str, time: datetime | None) -> None:
-        # A time in the future is a slip, and must not keep a session alive for ever.
-        if time is not None and EPOCH < time <= view.now:
-            found[scope] = max(found.get(scope, EPOCH), time)
-
-    for scope, at in read.items():
-        note(scope, at)
-    asked = f"SELECT scope, metadata FROM sessions WHERE {within.text}"
-    for scope, metadata in ask(asked, within.parameters):
-        for name in ("created_at", "last_accessed") if read else ("created_at",):
-            note(scope, time_of(json.loads(metadata).get(name)))
-    for column in ("at", "accessed") if read else ("at",):
-        past = f"{within.text} AND {column} <= {microseconds(view.now)}"
-        query = f"SELECT scope, MAX({column}) FROM memories WHERE {past} GROUP BY scope"
-        for scope, at in ask(query, within.parameters):
-            note(scope, time_at(at))
-    # Looking for the word is far quicker than reading the JSON of every memory.
-    changed = f"{within.text} AND instr(data, '\"updated_at\"')"
-    query = f"SELECT scope, json_extract(data, '$.updated_at') FROM memories WHERE {changed}"
-    for scope, stamp in ask(query, within.parameters):
-        note(scope, time_of(stamp))
-    return found
+    read = access.last_readings(memory.tree, sessions) if readings else None
+    return memory._asker_of(sessions).ask(lambda view: last_uses(view, read))
 
 
 def lifecycle(

@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -56,6 +57,8 @@ _DRIVING = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
 
 def harmless(text: str) -> str:
     """Return the text with its lines; all else that a terminal obeys is written out: `\\x1b`."""
+    if text.isprintable():
+        return text
     text = text.replace("\r\n", "\n").expandtabs(4)
     return _DRIVING.sub(lambda found: ascii(found[0])[1:-1].replace("\\r", "\\x0d"), text)
 
@@ -312,9 +315,9 @@ def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
         needed = sum(one.size for one in table[:-1]) + 2 * len(table)
         if "?" in column.signs and needed + min(table[-1].size, _LEAST_TEXT) > room:
             table.remove(column)
-    say(_line(table, 0, room))
-    for number, row in enumerate(rows, 1):
-        say(_line(table, number, room, row))
+    lines = [_line(table, 0, room)]
+    lines += [_line(table, number, room, row) for number, row in enumerate(rows, 1)]
+    say("\n".join(lines))
 
 
 @dataclass
@@ -325,7 +328,7 @@ class _Column:
     signs: str
     cells: list[str]
 
-    @property
+    @cached_property  # every line asks for it
     def size(self) -> int:
         return min(max(map(width, self.cells)), _PADDED_COLUMNS)
 

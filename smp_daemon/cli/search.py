@@ -105,7 +105,7 @@ def stats(call: Call) -> None:
 
     Archived memories count too, deleted ones do not.
     """
-    from smp_client.agents.agent import AgentMemory
+    from smp_client.ask.overview import in_use
 
     memory = call.memory()
     fields = {"kind": "type", "project": "session", "agent": "agent", "month": "timestamp"}
@@ -115,7 +115,7 @@ def stats(call: Call) -> None:
                          for title, field in fields.items()],
     }).aggregations  # fmt: skip
     projects = {one.session: one.data.get("project") for one in memory.by_type("summary")}
-    projects |= {one.id: AgentMemory(one).project() for one in memory.sessions()}
+    projects |= {one.id: one.project for one in in_use(memory)}
     memories, sessions = sum(found["kind"].values()), len(found["project"])
     by: dict[str, Counter[str]] = {title: Counter() for title in fields}
     for title, numbers in found.items():

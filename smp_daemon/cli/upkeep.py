@@ -46,27 +46,13 @@ def sessions(call: Call) -> None:
 
 def _in_use(memory: Memory) -> list[dict[str, Any]]:
     """Return each session in use as a row, also where its metadata is unreadable or too new."""
+    from smp_client.ask.overview import in_use
     from smp_client.model.times import render_time
-    from smp_client.passes.lifecycle import activities
 
-    by_session = {"function": "count", "by": "session", "name": "memories"}
-    counts = memory.query({"aggregations": [by_session], "limit": 0}).aggregations["memories"]
-    every = memory.sessions()
-    used = activities(memory, [session.id for session in every])
-    rows: list[dict[str, Any]] = []
-    for session in every:
-        when = used.get(session.id)
-        row = {"id": session.id, "state": "unreadable", "memories": counts.get(session.id, 0),
-               "last_activity": when and render_time(when)}  # fmt: skip
-        with suppress(smp_client.SMPError):
-            row["total_bytes"] = session.size().total_bytes
-            metadata = session.metadata()
-            context = out.part(metadata, "context")
-            row |= {"state": str(metadata.get("status", "active")),
-                    "project": context.get("project_name"),
-                    "topic": context.get("primary_topic")}  # fmt: skip
-        rows.append(row)
-    return rows
+    return [
+        {**vars(row), "last_activity": row.last_use and render_time(row.last_use)}
+        for row in in_use(memory)
+    ]
 
 
 @command("SESSION", "--reason WHY:activated  Why; it is written down.")

@@ -41,6 +41,8 @@ def scan(memory: Memory, index: Index) -> Taken:
     changed = [item for item in outdated(memory, index) if item[0] not in taken.vanished]
     for start in range(0, len(changed), BATCH_FILES):
         _refresh(memory, index, changed[start : start + BATCH_FILES], taken)
+    with index.batch(is_silent=True):
+        index.note_folders(memory.tree)
     return taken
 
 
