@@ -19,6 +19,8 @@ from .model import errors, layout
 from .model.door import front_door
 from .model.fields import CONTEXT, misspellings
 from .model.layout import GLOBAL, METADATA
+from .model.nearest import did_you_mean
+from .model.quotation import shown
 from .model.record import SESSION_KINDS, Record, check_lookup, split_name
 
 if TYPE_CHECKING:
@@ -253,10 +255,14 @@ class Memory(Place):
 
         found = {session.id: session for session in self._sessions()}
         if not found:
+            if state is not None:
+                _check_state(state)
             return []
         read = last_readings(self.tree, found)
         asker = self._asker_of(list(found))
         used, known = asker.ask(lambda view: (last_uses(view, read), states(view)))
+        if state is not None and state not in known.values():
+            _check_state(state)
         ids = [one for one in found if state is None or known.get(one, "active") == state]
         ids.sort(key=lambda one: used.get(one, _LONG_AGO), reverse=True)
         return [found[one] for one in ids]
@@ -462,6 +468,15 @@ def _either(name: str, given: T | None, other: str, alias: T | None) -> T | None
     if given and alias and given != alias:
         raise errors.Invalid([f"{name!r} and {other!r} are one argument; give one of them"])
     return given if alias is None or given else alias
+
+
+def _check_state(state: str) -> None:
+    """Raise InvalidQuery if no session can be in this state."""
+    from .passes.lifecycle import STATES
+
+    if state not in STATES:
+        said = f"state must be one of {', '.join(STATES)}, not {shown(state)}"
+        raise errors.InvalidQuery(f"{said}{did_you_mean(str(state), STATES)}.")
 
 
 def _taken(session_id: str) -> errors.Conflict:

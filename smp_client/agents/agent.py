@@ -22,7 +22,7 @@ from ..model.errors import AccessDenied, CorruptionDetected, InvalidQuery, Memor
 from ..model.layout import GLOBAL, check_file_id
 from ..model.nearest import did_you_mean
 from ..model.quotation import shown
-from ..model.record import Record, check_memory_id
+from ..model.record import Record, check_memory_id, is_like_an_id
 from ..text.values import Value
 from .context import Context, Request, Rights, context_of
 from .party import PARTY_MODE, record_or_merge
@@ -98,6 +98,9 @@ class AgentMemory:
         def question(view: View, want: Wanted) -> Answer:
             found = find(view, Wanted((called, *self._visible(view))))
             named = found[0] if found else None
+            if named is None and is_like_an_id(memory_id_or_text):
+                said = f"There is no memory {shown(memory_id_or_text)} that {self.name} may read."
+                raise MemoryNotFound(said, session_id=self.session.id)
             return similar(view, want, named.text if named else memory_id_or_text, named)
 
         return self._ask(question, {"limit": _LIMIT, **options})

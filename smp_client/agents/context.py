@@ -88,7 +88,7 @@ class Context(str):
 
     included: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    note: str | None = None  # a sentence on records that could not be read
+    note: str | None = None  # on records that cannot be read, and a project that no session names
 
 
 def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
@@ -100,9 +100,8 @@ def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
         found.append(_written(_Choice(view, want, request, rights), request))
         return Answer()
 
-    answer = asker.answer(
-        question, {"project": request.project} if request.project is not None else {}
-    )
+    of = request.project
+    answer = asker.answer(question, {"project": of} if of is not None else {})
     found[-1].note = answer.note
     return found[-1]
 

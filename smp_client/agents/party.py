@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..ask.questions import like_text
 from ..ask.text import likeness, said
 from ..disk.locks import lock
 from ..model.door import front_door
@@ -71,7 +72,7 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
     scope, doing = session.scope, "recording a finding of a party"
     timeout_s = scope.options.lock_timeout_s
     with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, timeout_s, doing):
-        found = session.similar(finding, types=["finding"], limit=_CANDIDATES)
+        found = like_text(session, finding, types=["finding"], limit=_CANDIDATES)
         alike = {likeness(said(one.text), said(finding)): one
                  for one in found if _may_be_one(one, fields)}  # fmt: skip
         if alike and max(alike) >= LIKENESS:

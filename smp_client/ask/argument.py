@@ -18,10 +18,21 @@ _UNITS = {
     "day": timedelta(days=1), "week": timedelta(weeks=1), "month": timedelta(days=30),
     "year": timedelta(days=365),
 }  # fmt: skip
+_SHORT = {
+    "s": "second",
+    "sec": "second",
+    "m": "minute",
+    "min": "minute",
+    "h": "hour",
+    "hr": "hour",
+    "d": "day",
+    "w": "week",
+    "y": "year",
+}
 _RELATIVE = r"(?:(?:the )?(?:last|past) )?(?:(\d{1,6}) ?)?([a-z]+?)s?(?: ago)?"
 EXAMPLES = (
-    'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "today"'
-    ' or "yesterday"'
+    'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "7d",'
+    ' "2h", "today", "yesterday" or "this week"'
 )
 
 
@@ -61,8 +72,12 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
         return now
     if text in ("today", "yesterday"):
         return _day((now - timedelta(days=text == "yesterday")).date(), end=end)
+    if text.startswith("this "):
+        begin = _beginning(text.removeprefix("this "), now)
+        if begin is not None:
+            return now if end else begin
     said = re.fullmatch(_RELATIVE, text)
-    unit = _UNITS.get(said[2]) if said else None
+    unit = _UNITS.get(_SHORT.get(said[2], said[2])) if said else None
     if said and unit and (said[1] or " " in text):
         return now - int(said[1] or 1) * unit
     try:
@@ -71,6 +86,18 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
         return _day(date.fromisoformat(text), end=end) if is_date else parse_time(value.strip())
     except (ValueError, OverflowError):
         raise ValueError(f"{shown(value)} is not {EXAMPLES}") from None
+
+
+def _beginning(unit: str, now: datetime) -> datetime | None:
+    """Return when this day, week, month or year began; None for another unit."""
+    today = now.astimezone(UTC).date()
+    first = {
+        "day": today,
+        "week": today - timedelta(days=today.weekday()),
+        "month": today.replace(day=1),
+        "year": today.replace(month=1, day=1),
+    }.get(unit)
+    return None if first is None else _day(first, end=False)
 
 
 def _day(day: date, *, end: bool) -> datetime:

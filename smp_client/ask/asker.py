@@ -18,6 +18,7 @@ from ..model.record import GLOBAL_KINDS, SESSION_KINDS
 from .argument import sayable
 from .options import Answer, QueryOptions, Wanted, wanted
 from .priorities import View, prepare
+from .unknown import unknown_names
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _KINDS = (*SESSION_KINDS, *GLOBAL_KINDS)
+
+
+# Options that name something that nothing may have.
+_NAMING = {"agents", "tags", "all_tags", "without_tags", "project"}
 
 
 class Asker(NamedTuple):
@@ -47,7 +52,9 @@ class Asker(NamedTuple):
             own = _of_project(view, project)
             answer = question(own, want)
             missing = left_out([one for one in unreadable(own.index, own.scopes) if concerns(one)])
-            answer.note = " ".join(filter(None, (answer.note, missing))) or None
+            answer.add_notes([missing] if missing else [])
+            if _NAMING & options.keys():
+                answer.add_notes(unknown_names(view, options))
             return answer
 
         def concerns(file: Unreadable) -> bool:

@@ -160,6 +160,16 @@ def strengths(
     return {key: strength / words.whole for key, strength in ordered.items()}
 
 
+def matching_count(view: View, words: Words, tables: str, test: Sql) -> int:
+    """Return how many memories match and pass the test, as `strengths` takes it."""
+    asked = "SELECT COUNT(*) FROM words WHERE words MATCH ?"
+    if tables:
+        asked = f"SELECT COUNT(*) FROM words CROSS JOIN {tables} WHERE words MATCH ?"
+        asked += f" AND m.key = words.rowid AND {test.text}"
+    given = (owned(view, words.match), *test.parameters)
+    return int(view.index.execute(asked, given).fetchone()[0]) if words.match else 0
+
+
 def _with_near(
     view: View, rows: Sequence[tuple[int, float, int | None]], words: Words, tables: str, test: Sql
 ) -> list[tuple[int, float, int | None]]:

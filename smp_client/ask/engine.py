@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,10 +24,11 @@ from ..model.errors import InvalidQuery
 from ..model.quotation import shown
 from ..model.record import FOLDERS, TURN, Record, split_folder, type_of
 from .argument import sayable
-from .bm25 import Words, known, owned, strengths
+from .bm25 import Words, known, matching_count, owned, strengths
 from .options import NEWEST, Answer, Wanted, one_of
 from .priorities import Columns, View, source
 from .text import IDENTIFIER, Term, question_of, quoted, words
+from .unknown import unknown_topic
 from .wildcards import expander
 
 _CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
@@ -50,7 +51,10 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if question.test is not None:
         want = want.also(question.test)
     if not question.terms or question.is_open:
-        return Answer(list(records(view, want).values()), " ".join(notes) or None)
+        answer = Answer(list(records(view, want).values()))
+        answer.add_notes(notes)
+        answer.total = _total(want, len(answer), lambda: _count(view, want))
+        return answer
     # From the beginning, so that every page is one of the same whole.
     whole = want._replace(offset=0, limit=want.end)
     found: _Matches = {}
@@ -66,10 +70,41 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     for key, match in _matching(view, whole, terms, around).items():
         found.setdefault(key, match)
     answer = _read(view, dict([*found.items()][want.offset : want.end]))
-    notes += [terms.note] if terms.note else []
-    answer.note = " ".join(dict.fromkeys(notes)) or None
+    answer.add_notes([*notes, *([terms.note] if terms.note else [])])
+    answer.total = _total(want, len(answer), lambda: _count_matching(view, want, terms))
     answer.by = "words and meaning" if terms.near else "words"
     return answer
+
+
+def _total(want: Wanted, shown: int, count: Callable[[], int]) -> int | None:
+    """Return how many memories there are on all pages; None if that would have to be counted."""
+    is_last = want.limit is None or shown < want.limit
+    if is_last and (shown or not want.offset):
+        return want.offset + shown
+    return max(count(), want.offset + shown if shown else 0) if want.with_total else None
+
+
+def _count(view: View, want: Wanted) -> int:
+    """Return how many memories are wanted without a text."""
+    if want.min_relevance is not None:
+        return len(records(view, want._replace(limit=None, offset=0)))
+    condition, given = where(view, want._replace(limit=None))
+    joined, columns = source(view, by_key=want.has_keys)
+    if want.min_priority is None:
+        joined = "FROM memories m"
+    else:
+        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+    asked = f"SELECT COUNT(*) {joined} WHERE {condition}"
+    return int(view.index.execute(asked, given).fetchone()[0])
+
+
+def _count_matching(view: View, want: Wanted, terms: Words) -> int:
+    """Return how many memories match the terms. Turns beside them do not count."""
+    if want.min_relevance is not None:
+        whole = want._replace(limit=None, offset=0)
+        return len(_matching(view, whole, terms, around=False))
+    tables, test = _tested(view, want)
+    return matching_count(view, terms, tables, test)
 
 
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
@@ -90,7 +125,10 @@ def scope_of(record: Record) -> str:
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """Return the memories of a topic or one below it, and turns that say it or refer to such."""
-    return find(view, want._replace(has_keys=True).also(is_about(view, topic)))
+    answer = find(view, want._replace(has_keys=True).also(is_about(view, topic)))
+    if not answer and not find(view, Wanted((is_about(view, topic),), limit=1, has_keys=True)):
+        answer.add_notes(unknown_topic(view, topic))
+    return answer
 
 
 def is_about(view: View, topic: str) -> Sql:
@@ -242,15 +280,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> _Matches:
     if not terms.match and not terms.near:
         return {}
     joined, columns = source(view, by_key=True)
-    test, tables = Sql("1"), ""
-    is_part = len(view.scopes) != 1 and not view.has_all
-    if want != Wanted()._replace(order=want.order, limit=want.limit, offset=want.offset) or is_part:
-        condition, given = where(view, want._replace(has_keys=True))
-        tables = "memories m"
-        if want.min_priority is not None:
-            condition += f" AND {columns.priority} >= {float(want.min_priority)}"
-            tables = joined.removeprefix("FROM ")
-        test = Sql(condition, tuple(given))
+    tables, test = _tested(view, want)
     count = None if want.end is None or want.order else max(want.end, _CANDIDATES)
     matches = strengths(view, terms, tables, test, count, around=around)
     keys = list(matches)[:count]
@@ -280,6 +310,22 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> _Matches:
     return answers
 
 
+def _tested(view: View, want: Wanted) -> tuple[str, Sql]:
+    """Return the tables and the test of the memories that are wanted; no table without a test."""
+    pages = Wanted(
+        order=want.order, limit=want.limit, offset=want.offset, with_total=want.with_total
+    )
+    is_part = len(view.scopes) != 1 and not view.has_all
+    if want == pages and not is_part:
+        return "", Sql("1")
+    condition, given = where(view, want._replace(has_keys=True))
+    if want.min_priority is None:
+        return "memories m", Sql(condition, tuple(given))
+    joined, columns = source(view, by_key=True)
+    condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+    return joined.removeprefix("FROM "), Sql(condition, tuple(given))
+
+
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     """Return the condition of the wanted memories, with its parameters."""
     # A plus hides the scope from SQLite: it goes by the keys, which are few, or from the latest.
@@ -290,21 +336,24 @@ def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     scope = Sql("1") if is_any else view.within("+m.scope" if aside else "m.scope")
     conditions = [scope, *want.conditions]
     for some in want.tags:
-        named = _tagged(view, some)
-        conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
+        conditions.append(_tagged(view, some, exact=want.exact_tags).wrapped("m.key IN ({})"))
+    if want.without_tags:
+        named = _tagged(view, want.without_tags, exact=want.exact_tags)
+        conditions.append(named.wrapped("m.key NOT IN ({})"))
     each = [Sql(f"({condition.text})", condition.parameters) for condition in conditions]
     whole = Sql.joined(" AND ", each)
     return whole.text, list(whole.parameters)
 
 
-def _tagged(view: View, names: Sequence[str]) -> Sql:
+def _tagged(view: View, names: Sequence[str], *, exact: bool) -> Sql:
     """Return a query for the memories with one of these tags, or with one below it."""
     scopes = view.within("scope")
     select = f"SELECT memory FROM topics WHERE {scopes.text} AND how = {TAG} AND topic"
     each: list[Sql] = []
     for name in map(str.lower, names):
         each.append(Sql(f"{select} = ?", (*scopes.parameters, name)))
-        # The slash follows the dot in the order of characters.
-        below = (*scopes.parameters, f"{name}.", f"{name}/")
-        each.append(Sql(f"{select} >= ? AND topic < ?", below))
+        if not exact:
+            # The slash follows the dot in the order of characters.
+            below = (*scopes.parameters, f"{name}.", f"{name}/")
+            each.append(Sql(f"{select} >= ? AND topic < ?", below))
     return Sql.joined(" UNION ALL ", each) if each else Sql("SELECT NULL WHERE 0")

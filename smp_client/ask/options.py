@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypedDict, cast
 
 from ..index.fresh import Source
 from ..index.sql import Sql
 from ..model.errors import InvalidQuery
+from ..model.nearest import did_you_mean
 from ..model.priority import Policy
 from ..model.quotation import shown
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
-from ..model.times import microseconds
+from ..model.times import microseconds, render_time
 from .argument import When, listed, moment, sayable
 
 _KINDS = [kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)]
@@ -25,6 +26,7 @@ TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
 COUNT_CAP = 2**62 - 1  # two of them added up are still a number that SQLite takes
 NEWEST = "m.at DESC, m.scope, m.file, m.start DESC"
 _OLDEST = "m.at IS NULL, m.at, m.scope, m.file, m.start"
+_LISTS = ("types", "tags", "all_tags", "without_tags", "agents", "confidence")
 _SORTS = {
     "relevance": None, "priority": f"priority DESC, {NEWEST}",
     "importance": f"m.importance DESC, {NEWEST}", "newest": NEWEST, "oldest": _OLDEST,
@@ -43,18 +45,26 @@ class QueryOptions(TypedDict, total=False):
 
     types: Sequence[str] | str
     tags: Sequence[str] | str  # any of them, or one below them
+    all_tags: Sequence[str] | str  # every one of them, or one below it
+    without_tags: Sequence[str] | str  # none of them, and none below them
+    exact_tags: bool  # no tags below the given ones
     agents: Sequence[str] | str
     project: str  # of sessions that name this project, or none; and what holds everywhere
     since: When
     until: When
     min_priority: float
+    min_importance: float  # its own, else by kind, severity, impact and approval
     include_decayed: bool  # True; without, memories below `policy.decayed_below` are left out
     confidence: Sequence[str] | str
     min_relevance: float
     sort: str  # relevance, priority, importance, newest, oldest
     limit: int | None
     offset: int
+    with_total: bool  # the answer says how many memories there are in all
     explain: bool  # every record says how its score came about
+
+
+_NAMES = tuple(QueryOptions.__annotations__)
 
 
 class Answer(list[Record]):
@@ -65,14 +75,21 @@ class Answer(list[Record]):
     aggregations: dict[str, Any]
     related: list[Record]
     unread: dict[str, str]  # sessions that could not be read as a whole, each with the reason
-    note: str | None  # a sentence on words that were looked for otherwise, or that there were none
+    note: str | None  # on words and names that no memory has, and how they were understood
+    total: int | None  # how many memories answer it, on whatever page; None if nobody asked
 
     def __init__(self, records: Sequence[Record] = (), note: str | None = None) -> None:
         super().__init__(records)
         self.note = note
+        self.total = None
         self.aggregations = {}
         self.related = []
         self.unread = {}
+
+    def add_notes(self, notes: Iterable[str]) -> None:
+        """Add sentences to the note, each once."""
+        said = [self.note] if self.note else []
+        self.note = " ".join(dict.fromkeys([*said, *notes])) or None
 
 
 class Wanted(NamedTuple):
@@ -80,11 +97,14 @@ class Wanted(NamedTuple):
 
     conditions: tuple[Sql, ...] = ()
     tags: tuple[tuple[str, ...], ...] = ()  # of each of these at least one
+    without_tags: tuple[str, ...] = ()
+    exact_tags: bool = False
     min_priority: float | None = None
     min_relevance: float | None = None
     order: str | None = None  # SQL; None for the score
     limit: int | None = None
     offset: int = 0
+    with_total: bool = False
     explain: bool = False
     has_keys: bool = False  # one of the conditions names the keys, and they are few
 
@@ -98,59 +118,103 @@ class Wanted(NamedTuple):
 
 def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
     """Check the options of a question. Raise InvalidQuery with everything that is wrong."""
-    given = cast("Mapping[str, Any]", options).get  # which may hold anything before it is checked
-    known = QueryOptions.__annotations__
+    given = cast("Mapping[str, object]", options)  # which may hold anything before it is checked
     problems = [
-        f"there is no option {name}; a question takes {', '.join(known)}"
-        for name in options
-        if name not in known
+        f"there is no option {name}{did_you_mean(str(name), _NAMES)};"
+        f" a question takes {', '.join(_NAMES)}"
+        for name in given
+        if name not in _NAMES
     ]
-    names = ("types", "tags", "agents", "confidence")
-    texts = {name: listed(name, given(name), problems) for name in names}
-    conditions: list[Sql] = []
-    if given("types") is not None:
-        types = [TYPE_NAMES.get(name, name) for name in texts["types"]]
-        problems += [
-            f"type {shown(name)} must be one of {', '.join(TYPES)}"
-            for name in types
-            if name not in TYPES
-        ]
-        conditions.append(one_of("m.type", [name_of(name) for name in types]))
-    if given("agents") is not None:
-        conditions.append(one_of("m.actor", texts["agents"]))
-    if given("confidence") is not None:
-        conditions.append(one_of("json_extract(m.data, '$.confidence')", texts["confidence"]))
-    if not isinstance(given("project"), str | None):
-        problems.append(f"project must be a text, not {shown(given('project'))}")
-    for name, sign in (("since", ">="), ("until", "<=")):
-        try:
-            if (said := given(name)) is not None:
-                at = microseconds(moment(said, now, end=name == "until"))
-                conditions.append(Sql(f"m.at {sign} ?", (at,)))
-        except (ValueError, OverflowError) as error:
-            problems.append(f"{name}: {error}")
-    for name in ("min_priority", "min_relevance"):
-        least = given(name)
+    texts = {name: listed(name, given.get(name), problems) for name in _LISTS}
+    conditions = [*_kinds(given, texts, problems), *_times(given, now, problems)]
+    for name in ("min_priority", "min_relevance", "min_importance"):
+        least = given.get(name)
         if least is not None and not (isinstance(least, (int, float)) and 0 <= least <= 1):
             problems.append(f"{name} must be a number from 0 to 1, not {shown(least)}")
-    sort = given("sort", "relevance")
+    if not isinstance(options.get("project"), str | None):
+        problems.append(f"project must be a text, not {shown(given['project'])}")
+    sort = given.get("sort", "relevance")
     sort = _SORT_NAMES.get(sort, sort) if isinstance(sort, str) else sort
     if not isinstance(sort, str) or sort not in _SORTS:
-        problems.append(f"sort must be one of {', '.join(_SORTS)}, not {shown(sort)}")
-    limit, offset = given("limit"), given("offset", 0)
-    for name, count in (("limit", 0 if limit is None else limit), ("offset", offset)):
-        if type(count) is not int or count < 0:
+        nearest = did_you_mean(str(sort), _SORTS)
+        problems.append(f"sort must be one of {', '.join(_SORTS)}, not {shown(sort)}{nearest}")
+    for name in ("limit", "offset"):
+        count = given.get(name)
+        is_right = type(count) is int and count >= 0
+        if not is_right and (name in given) and (name, count) != ("limit", None):
             problems.append(f"{name} must be a whole number from 0, not {shown(count)}")
     if problems:
         raise InvalidQuery("; ".join(problems) + ".")
-    decayed = None if given("include_decayed", True) else policy.decayed_below
-    floors = [value for value in (given("min_priority"), decayed) if value is not None]
-    tags = (tuple(texts["tags"]),) if texts["tags"] else ()
+    if (least := options.get("min_importance")) is not None:
+        conditions.append(Sql("m.importance >= ?", (least,)))
+    decayed = None if given.get("include_decayed", True) else policy.decayed_below
+    floors = [value for value in (options.get("min_priority"), decayed) if value is not None]
+    some = [texts["tags"]] if texts["tags"] else []
+    limit = options.get("limit")
     return Wanted(
-        tuple(conditions), tags, max(floors, default=None),
-        given("min_relevance"), _SORTS[sort], None if limit is None else min(limit, COUNT_CAP),
-        min(offset, COUNT_CAP), bool(given("explain")),
-    )  # fmt: skip
+        conditions=tuple(conditions),
+        tags=tuple(map(tuple, [*some, *([tag] for tag in texts["all_tags"])])),
+        without_tags=tuple(texts["without_tags"]),
+        exact_tags=bool(given.get("exact_tags")),
+        min_priority=max(floors, default=None),
+        min_relevance=options.get("min_relevance"),
+        order=_SORTS[str(sort)],
+        limit=None if limit is None else min(limit, COUNT_CAP),
+        offset=min(options.get("offset", 0), COUNT_CAP),
+        with_total=bool(given.get("with_total")),
+        explain=bool(given.get("explain")),
+    )
+
+
+def _kinds(
+    given: Mapping[str, object], texts: Mapping[str, list[str]], problems: list[str]
+) -> Iterator[Sql]:
+    """Yield the conditions on the types, the authors and the confidence of memories."""
+    if given.get("types") is not None:
+        types = list(map(type_named, texts["types"]))
+        problems += [problem for name in types if (problem := type_problem(name))]
+        yield one_of("m.type", [name_of(name) for name in types])
+    if given.get("agents") is not None:
+        yield one_of("m.actor", texts["agents"])
+    if given.get("confidence") is not None:
+        yield one_of("json_extract(m.data, '$.confidence')", texts["confidence"])
+
+
+def _times(given: Mapping[str, object], now: datetime, problems: list[str]) -> Iterator[Sql]:
+    """Yield the conditions on the time of memories."""
+    times: dict[str, datetime] = {}
+    for name, sign in (("since", ">="), ("until", "<=")):
+        said = cast("When | None", given.get(name))
+        if said is None:
+            continue
+        try:
+            times[name] = moment(said, now, end=name == "until")
+        except (ValueError, OverflowError) as error:
+            problems.append(f"{name}: {error}")
+            continue
+        yield Sql(f"m.at {sign} ?", (microseconds(times[name]),))
+    if len(times) == 2 and times["since"] > times["until"]:
+        problems.append(reversed_times(times["since"], times["until"]))
+
+
+def reversed_times(since: datetime, until: datetime) -> str:
+    """Return what is wrong with a time that ends before it begins."""
+    first, last = render_time(since), render_time(until)
+    return f"no time is since {first} and until {last}, which is earlier: exchange the two"
+
+
+def type_named(name: str) -> str:
+    """Return the type that a name means: `Decisions` are of the type `decision`."""
+    lower = name.lower()
+    return TYPE_NAMES.get(lower, lower)
+
+
+def type_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a type; None if there is such a type."""
+    if name in TYPES:
+        return None
+    known = did_you_mean(name, [*TYPES, *TYPE_NAMES])
+    return f"type {shown(name)} must be one of {', '.join(TYPES)}{known}"
 
 
 def one_of(expression: str, values: Sequence[str]) -> Sql:

@@ -11,11 +11,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from ..model.errors import CorruptionDetected, InvalidQuery, MemoryNotFound
+from ..model.errors import CorruptionDetected, InvalidQuery, MemoryNotFound, SMPError
 from ..model.nearest import nearest
 from ..model.quotation import shown
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Record, check_memory_id, kind_of
-from ..model.times import microseconds
+from ..model.record import (
+    GLOBAL_KINDS,
+    SESSION_KINDS,
+    Record,
+    check_memory_id,
+    is_like_an_id,
+    kind_of,
+)
+from ..model.times import microseconds, time_at
 from .argument import When, moment, require_text
 
 if TYPE_CHECKING:
@@ -89,9 +96,19 @@ def similar(asked: Asked, memory_or_text: str, **options: Unpack[QueryOptions]) 
 
     def question(view: View, want: Wanted) -> Answer:
         itself = named(view, memory_or_text)
+        if itself is None and is_like_an_id(memory_or_text):
+            raise _missing(view, memory_or_text)
         return similar(view, want, itself.text if itself else memory_or_text, itself)
 
     return asked._asker().answer(question, limited)
+
+
+def like_text(asked: Asked, text: str, **options: Unpack[QueryOptions]) -> Answer:
+    """Return memories that are like a text, whatever its form: `DEC-001` is a text too."""
+    from .engine import similar
+
+    limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
+    return asked._asker().answer(lambda view, want: similar(view, want, text), limited)
 
 
 def related(
@@ -135,6 +152,7 @@ def topics(asked: Asked) -> list[Topic]:
 def timeline(asked: Asked, since: When | None = None, until: When | None = None) -> list[Event]:
     """Return the memories that have a time, in order."""
     from ..index.topics import timeline_of
+    from .options import reversed_times
 
     def at(value: When | None, now: datetime, *, end: bool) -> int | None:
         try:
@@ -144,6 +162,9 @@ def timeline(asked: Asked, since: When | None = None, until: When | None = None)
 
     def question(view: View) -> list[Event]:
         times = at(since, view.now, end=False), at(until, view.now, end=True)
+        first, last = map(time_at, times)
+        if first and last and first > last:
+            raise InvalidQuery(f"{reversed_times(first, last)}.")
         return timeline_of(view.index, view.scopes, *times)
 
     return asked._asker().ask(question)
@@ -171,20 +192,25 @@ def _listed(asked: Asked, options: QueryOptions) -> Answer:
 
 def existing(view: View, memory_id: str) -> Record:
     """Return the memory of this id. Raise MemoryNotFound where there is none."""
-    from ..index.unreadable import LOOK, unreadable
-
     found = named(view, memory_id)
     if found is None:
-        scopes = ", ".join(view.scopes[:5])
-        kind = kind_of(memory_id, SESSION_KINDS + GLOBAL_KINDS)
-        unread = [one for one in unreadable(view.index, view.scopes) if kind and one.may_hold(kind)]
-        if unread:
-            where = f"There is no memory {memory_id!r} that can be read in {scopes}"
-            raise CorruptionDetected(f"{where}: {unread[0].sentence}.", advice=LOOK)
-        meant = _nearest_id(view, memory_id)
-        advice = f"Did you mean {meant}?" if meant else None
-        raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.", advice=advice)
+        raise _missing(view, memory_id)
     return found
+
+
+def _missing(view: View, memory_id: str) -> SMPError:
+    """Return the error for a memory that the view has not, or cannot read."""
+    from ..index.unreadable import LOOK, unreadable
+
+    scopes = ", ".join(view.scopes[:5])
+    kind = kind_of(memory_id, SESSION_KINDS + GLOBAL_KINDS)
+    unread = [one for one in unreadable(view.index, view.scopes) if kind and one.may_hold(kind)]
+    if unread:
+        where = f"There is no memory {memory_id!r} that can be read in {scopes}"
+        return CorruptionDetected(f"{where}: {unread[0].sentence}.", advice=LOOK)
+    meant = _nearest_id(view, memory_id)
+    advice = f"Did you mean {meant}?" if meant else None
+    return MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.", advice=advice)
 
 
 def _nearest_id(view: View, memory_id: str) -> str | None:

@@ -115,13 +115,7 @@ class _Part(NamedTuple):
 def _part(node: Node, expand: Expand) -> _Part | None:
     """Return the terms and the condition of a node; None if it has no words."""
     if isinstance(node, Group):
-        group = _group(node.text, expand)
-        tests = [*group.required, *group.excluded]
-        if group.terms and not group.required:
-            tests.append(_having(" OR ".join(term.match for term in _first(group.terms))))
-        if not tests:
-            return None
-        return _Part(group.terms, Sql.joined(" AND ", tests), is_open=not group.terms)
+        return _group_part(_group(node.text, expand))
     if isinstance(node, Without):
         part = _part(node.part, expand)
         return part and _Part((), part.condition.wrapped("NOT ({})"), not part.is_open)
@@ -134,6 +128,15 @@ def _part(node: Node, expand: Expand) -> _Part | None:
         is_open = all(part.is_open for part in parts)
         return _Part(terms, Sql.joined(" AND ", conditions), is_open)
     return _Part(terms, Sql.joined(" OR ", conditions), any(part.is_open for part in parts))
+
+
+def _group_part(group: _Words) -> _Part | None:
+    tests = [*group.required, *group.excluded]
+    if group.terms and not group.required:
+        tests.append(_any_of(group.terms))
+    if not tests:
+        return None
+    return _Part(group.terms, Sql.joined(" AND ", tests), is_open=not group.terms)
 
 
 class _Words(NamedTuple):
@@ -153,28 +156,23 @@ def _group(text: str, expand: Expand) -> _Words:
     for piece in pieces:
         sign = piece["sign"]
         said = piece["phrase"] or piece["word"] or ""
-        is_phrase = piece["word"] is None
-        pattern = "" if is_phrase or len(patterns) == PATTERN_CAP else _pattern(said)
-        if marks > MARK_CAP or not (sign or pattern or is_phrase):
+        pattern = _pattern(piece["word"] or "") if len(patterns) < PATTERN_CAP else ""
+        is_plain = not sign and not pattern and piece["word"] is not None
+        if marks > MARK_CAP or is_plain:
             chunks += said.split()
             continue
-        plain = said if is_phrase else _core(said)
-        found = expand(pattern) if pattern else Expansion(_row(plain))
-        if not found.match:
-            continue
+        found = expand(pattern) if pattern else Expansion(_row(_core(said) if sign else said))
         test = found.exact or _having(found.match)
-        if sign == "-":
+        if found.match and sign == "-":
             group.excluded.append(test.wrapped("NOT {}"))
-            continue
-        group.terms.append(Term(said.lower(), found.match))
-        if pattern and not sign:
-            patterns.append(test)
-        else:
-            group.required.append(test)
+        elif found.match:
+            group.terms.append(Term(said.lower(), found.match))
+            tests = patterns if pattern and not sign else group.required
+            tests.append(test)
     terms, stop_words = _terms(chunks)
     group.terms.extend(terms)
     if patterns and not group.required:
-        others = [_having(" OR ".join(term.match for term in _first(terms)))] if terms else []
+        others = [_any_of(terms)] if terms else []
         group.required.append(Sql.joined(" OR ", [*patterns, *others]).wrapped("({})"))
     if not group.terms:
         group.terms.extend(stop_words)
@@ -191,6 +189,10 @@ def _pattern(said: str) -> str:
         return ""
     is_pattern = _PATTERN.fullmatch(said) or said.endswith("*")
     return said.lower() if is_pattern else ""
+
+
+def _any_of(terms: Sequence[Term]) -> Sql:
+    return _having(" OR ".join(term.match for term in _first(terms)))
 
 
 def _having(match: str) -> Sql:

@@ -228,6 +228,13 @@ def is_memory_id(memory_id: object) -> bool:
     return isinstance(memory_id, str) and _MEMORY_ID.fullmatch(memory_id) is not None
 
 
+def is_like_an_id(text: str) -> bool:
+    """Return whether a text has the form of the ids that SMP gives: `FIND-999`, `dec-1`."""
+    prefix, _, digits = text.rpartition("/")[2].rpartition("-")
+    prefixes = {kind.prefix.lower() for kind in (*SESSION_KINDS, *GLOBAL_KINDS)}
+    return prefix.lower() in prefixes and digits.isdecimal()
+
+
 def is_memory_name(name: object) -> TypeGuard[str]:
     """Return whether it names a memory: `ID`, or `SESSION/ID` for one of another session."""
     if not isinstance(name, str):

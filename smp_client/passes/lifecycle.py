@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..session import Session
 
 CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED = "created", "active", "idle", "decaying", "archived"
+STATES = (CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED, "unreadable")
 
 
 @dataclass(frozen=True)

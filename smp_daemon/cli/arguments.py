@@ -292,6 +292,7 @@ _VALUES: dict[str, dict[str, Any]] = {
     "SHELL": {"type": Choice(["bash", "zsh", "fish"])},
     "ACCOUNT": {"default": _account},
     "N": {"type": click.IntRange(min=1)},
+    "NUMBER": {"type": click.IntRange(min=0)},
     "BYTES": {"type": int},
     "LIMIT": {"type": click.IntRange(min=2048)},
     "SECONDS": {"type": float},

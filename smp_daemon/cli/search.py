@@ -21,18 +21,26 @@ if TYPE_CHECKING:
 
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
 _ROWS, _RELATED, _BAR_COLUMNS = 12, 20, 24
-_FILTERS = {"type": "types", "tag": "tags", "agent": "agents", "since": "since", "until": "until",
-            "min_priority": "min_priority", "min_relevance": "min_relevance"}  # fmt: skip
+_FILTERS = {"type": "types", "tag": "tags", "all_tags": "all_tags", "without_tag": "without_tags",
+            "agent": "agents", "since": "since", "until": "until", "confidence": "confidence",
+            "min_priority": "min_priority", "min_importance": "min_importance",
+            "min_relevance": "min_relevance"}  # fmt: skip
 
 
 @command(
     "[TEXT]... --type --tag --since --until",
     "--session SESSION  Only this one, or global; else all.",
     "--agent WHO...  Only from this agent or person; repeat it for several.",
+    "--all-tags TAG...  Only with this tag too; repeat it for all of several.",
+    "--without-tag TAG...  Only without this tag and those below it; repeat it.",
+    "--exact-tags  Tags match themselves alone, not those below them.",
+    "--confidence WORD...  Only with this confidence, as explicit or high; repeat it for any.",
     "--min-priority 0..1  Only of this priority now.",
+    "--min-importance 0..1  Only of this importance, which time does not change.",
     "--min-relevance 0..1  Only with at least this score.",
     "--sort relevance|priority|importance|newest|oldest:relevance  The order.",
     "--limit N:20  At most N.",
+    "--offset NUMBER:0  Leave out the first ones.",
     "--explain  Say what each score is made of.",
 )
 def search(call: Call) -> None:
@@ -48,7 +56,8 @@ def search(call: Call) -> None:
     """
     memory = call.memory()
     asked = memory if call.session is None else find_scope(memory, call.session)
-    how = {"explain": call.explain, "sort": call.sort, "limit": call.limit}
+    how = {"explain": call.explain, "sort": call.sort, "limit": call.limit,
+           "offset": call.offset, "exact_tags": call.exact_tags, "with_total": True}  # fmt: skip
     found = asked.search(" ".join(call.text), **how, **call.given(_FILTERS))
     if found.note:
         out.tell(found.note, err=True)
@@ -61,7 +70,18 @@ def search(call: Call) -> None:
         out.tell(f"Searched by {found.by}.", err=True)
     if not call.json:
         rows = [{**row, "text": out.excerpt(row["text"], call.text)} for row in rows]
-    call.table(columns, rows, f"No memory matches; searched by {found.by}.")
+    nothing = f"No memory matches; searched by {found.by}."
+    if found.total and not found:
+        nothing = f"There are only {found.total:,}: --offset {call.offset} leaves out all of them."
+    call.table(columns, rows, nothing)
+    _tell_more(call.offset + len(found), found.total or 0)
+
+
+def _tell_more(end: int, total: int) -> None:
+    """Say how many hits there are behind the last one that is shown."""
+    if total > end > 0:
+        more = f"{total - end:,} more; --offset {end} shows the next, --limit N more at once."
+        out.tell(more, err=True)
 
 
 def _result(memory: Memory, record: Record) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from smp_client import Invalid, Record, Session
+from smp_client.ask.questions import like_text
 from smp_client.ask.text import likeness
 from smp_client.ask.text import said as said_in
 from smp_client.model.record import FINDING, GLOBAL_KINDS, SESSION_KINDS
@@ -121,7 +122,7 @@ def _near(desk: Desk, session: Session, given: Given) -> list[str]:
     about: Any = session.metadata().get("context")
     options: Any = {"types": [given["kind"]], "project": about.get("project_name")}
     own = said_in(given["text"])
-    found = [one for one in desk.memory.similar(given["text"], **options) if one.holds]
+    found = [one for one in like_text(desk.memory, given["text"], **options) if one.holds]
     shares = {name(one): likeness(said_in(one.text), own) for one in found}
     near = sorted(shares, key=lambda one: shares[one], reverse=True)
     return [one for one in near if shares[one] >= _ALIKE][:3]

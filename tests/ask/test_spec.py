@@ -88,6 +88,10 @@ def ids(asked: Session, *filters: tuple[Any, ...], **parts: Any) -> set[str]:
         # times
         (("timestamp", "in", ["1969-12-31T12:00:00Z", "2026-01-12"]), {"DEC-002", "FIND-001"}),
         (("timestamp", "lessThan", date(2026, 1, 11)), {"DEC-002"}),
+        # a date is its whole day
+        (("timestamp", "equals", "2026-01-11"), {"turn-1", "turn-2", "DEC-001"}),
+        (("timestamp", "lessOrEqual", "2026-01-11"), {"turn-1", "turn-2", "DEC-001", "DEC-002"}),
+        (("type", "equals", "Decision"), {"DEC-001", "DEC-002"}),
     ],
     ids=lambda part: "-".join(map(str, part)) if isinstance(part, tuple) else "",
 )
@@ -96,6 +100,53 @@ def test_each_operator(asked: Session, condition: tuple[Any, ...], found: set[st
     field, operator, *value = condition
     if operator in ("equals", "in"):
         assert ids(asked, (field, "not", *value)) == ids(asked) - found
+
+
+def test_a_day_ends_with_its_last_moment(session: Session) -> None:
+    for time in ("2026-01-11T23:59:59.999Z", "2026-01-12T00:00:00Z"):
+        session.record_learning("around midnight", learned_by="ann", timestamp=time)
+    assert ids(session, ("timestamp", "greaterThan", "2026-01-11")) == {"LEARN-002"}
+    assert ids(session, ("timestamp", "lessOrEqual", date(2026, 1, 11))) == {"LEARN-001"}
+    assert ids(session, ("timestamp", "not", "2026-01-11")) == {"LEARN-002"}
+
+
+def test_numbers_of_a_field(session: Session) -> None:
+    """Of all, and of each group; the mean of nothing is None, and times are texts."""
+    session.add_turn("user", "nothing was measured", timestamp="2026-01-11T14:30:00Z")
+    for hours, by in ((2, "ann"), (4, "ann"), (9, "bob")):
+        session.record_learning(f"took {hours}", learned_by=by, hours=hours)
+    entries = [{"function": name, "field": "hours"} for name in ("avg", "min", "max", "sum")]
+    entries.append({"function": "avg", "field": "hours", "by": "agent"})
+    entries.append({"function": "max", "field": "hours", "by": "agent", "name": "most"})
+    entries.append({"function": "min", "field": "timestamp"})
+    entries.append({"function": "avg", "field": "learned_by"})
+    found = session.query({"aggregations": entries, "limit": 1}).aggregations
+    assert (found["avg_hours"], found["min_hours"], found["max_hours"]) == (5, 2, 9)
+    assert found["sum_hours"] == 15
+    assert found["avg_hours_by_agent"]["ann"] == 3
+    assert found["most"] == {"ann": 4, "bob": 9, "user": None}
+    assert found["min_timestamp"] == "2026-01-11T14:30:00Z"
+    assert found["avg_learned_by"] is None
+
+
+def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
+    names = ("field", "operator", "value")
+    return {"filters": [dict(zip(names, (field, operator, *value), strict=False))]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "note"),
+    [
+        (a_filter("sevrity", "equals", "high"), "'sevrity' (did you mean 'severity'?)"),
+        (a_filter("resolution.stauts", "not", "x"), "(did you mean 'resolution.status'?)"),
+        ({"sort": [{"field": "wieght"}]}, "(did you mean 'weight'?)"),
+        ({"aggregations": [{"function": "count", "by": "qqqqq"}]}, "the field 'qqqqq'."),
+        (a_filter("severity", "equals", "none of it"), None),
+    ],
+)
+def test_a_field_that_no_memory_has_is_named(asked: Session, spec: Any, note: str | None) -> None:
+    said = asked.query(spec).note
+    assert said is None if note is None else note in str(said)
 
 
 def test_sorting(asked: Session) -> None:
@@ -151,16 +202,11 @@ def test_severities_have_one_order_and_synonyms(memory: Memory) -> None:
 # Wrong specifications.
 
 
-def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
-    names = ("field", "operator", "value")
-    return {"filters": [dict(zip(names, (field, operator, *value), strict=False))]}
-
-
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
         ([], "A query is a mapping with filters"),
-        ({"filter": []}, "has no key 'filter'; keys are filters"),
+        ({"filter": []}, "has no key 'filter' (did you mean 'filters'?); keys are filters"),
         ({"include_related": "yes"}, "include_related must be true or false"),
         ({"filters": {"field": 1}}, "filters must be a list"),
         ({"filters": [{}] * 101}, "at most 100"),
@@ -171,7 +217,9 @@ def a_filter(field: Any, operator: Any, *value: Any) -> dict[str, Any]:
         (a_filter("a", "equals", {}), "must be a text, a number or a truth"),
         (a_filter("timestamp", "equals", "soon"), "is not an ISO time"),
         ({"sort": [{"field": "id", "direction": "up"}]}, "sort[0].direction must be asc or desc"),
-        ({"aggregations": [{"function": "sum"}]}, "aggregations[0].function must be count"),
+        ({"aggregations": [{"function": "sum"}]}, "aggregations[0].field must be a text"),
+        ({"aggregations": [{"function": "cuont"}]}, "count, avg, min, max, sum (did you mean 'count'?)"),
+        (a_filter("type", "equals", "decison"), "did you mean 'decision'?"),
     ],
 )
 def test_a_specification_that_makes_no_sense(asked: Session, spec: Any, says: str) -> None:

@@ -170,3 +170,32 @@ def test_a_long_text_is_shown_around_its_match(tmp_path: Path) -> None:
     assert len(line) < 400
     (found,) = run_json(tmp_path, "search zebras")
     assert found["text"] == long
+
+
+def test_a_search_says_how_many_more_there_are(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "sessions")
+    session = memory.create_session(id="s1")
+    for number in range(25):
+        session.record_learning(f"gadget {number}", learned_by="ann", tags=["a", "b"][: number + 1])
+    shown = smp("search", "gadget", "--root", memory.root)
+    assert "5 more; --offset 20 shows the next, --limit N more at once." in shown.stderr
+    rest = smp("search", "gadget", "--offset", "20", "--root", memory.root)
+    assert len(rest.stdout.splitlines()) == 6
+    assert "more" not in rest.stderr
+    behind = smp("search", "gadget", "--offset", "30", "--root", memory.root)
+    assert "There are only 25: --offset 30 leaves out all of them." in behind.stderr
+    few = run_json(memory.root, "search --all-tags a --all-tags b --limit 30")
+    assert len(few) == 24
+    few = run_json(memory.root, "search --tag a --without-tag b --limit 30")
+    assert [one["text"] for one in few] == ["gadget 0"]
+    assert run_json(memory.root, "search --min-importance 0.95") == []
+    assert run_json(memory.root, "search --confidence high") == []
+
+
+def test_commands_name_the_project_and_the_tag_that_nothing_has(root: Path) -> None:
+    context = smp("context", "--project", "Shpo", "--root", root)
+    assert "No session is of the project 'Shpo' (did you mean 'Shop'?)." in context.stderr
+    search = smp("search", "--tag", "secuirty", "--agent", "Architect", "--root", root)
+    assert "did you mean 'security'?" in search.stderr
+    assert "No memory is from 'Architect' (did you mean 'architect'?)." in search.stderr
+    assert smp("search", "oauth", "--sort", "newst", "--root", root).returncode == 2
