@@ -484,8 +484,8 @@ class Session(RecordFiles):
         return validate(self)
 
     def repair(self, *, dry_run: bool = False) -> Outcome:
-        """Repair everything that can be repaired without guessing."""
-        from .passes.check import repair
+        """Set broken records and metadata aside, and bring back what the index or a copy knows."""
+        from .passes.repair import repair
 
         return repair(self, dry_run=dry_run)
 

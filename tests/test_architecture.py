@@ -218,7 +218,7 @@ LATE = {
         "smp_client.change.move", "smp_client.change.restore",
         "smp_client.erasure", "smp_client.exchange.gate", "smp_client.index.fresh",
         "smp_client.index.topics", "smp_client.index.unreadable",
-        "smp_client.passes.check", "smp_client.passes.compaction",
+        "smp_client.passes.check", "smp_client.passes.repair", "smp_client.passes.compaction",
         "smp_client.passes.decay", "smp_client.passes.lifecycle", "smp_client.session_name",
         "smp_client.disk.access", "smp_client.disk.journal", "smp_client.disk.scope",
         "smp_client.disk.session_files", "smp_client.index.take_in", "smp_client.session",

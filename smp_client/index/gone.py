@@ -126,10 +126,13 @@ def waiting(index: Index, quiet_s: float) -> list[Gone]:
     return [row for row in rows if not now - quiet_s < row.since <= now]
 
 
-def metadata_of(index: Index, scope: str) -> dict[str, object]:
-    """Return the metadata that a session had when its file vanished; none if it did not."""
+def metadata_of(index: Index, scope: str) -> dict[str, Value]:
+    """Return the metadata of a session that the index has, also if their file has vanished."""
     asked = f"SELECT data FROM vanished {_WHERE} AND state = '{GONE}'"
     row = index.execute(asked, (scope, METADATA, "")).fetchone()
+    if row is None:
+        asked = "SELECT metadata FROM sessions WHERE scope = ?"
+        row = index.execute(asked, (scope,)).fetchone()
     return dict(json.loads(row[0])) if row else {}
 
 
@@ -137,6 +140,16 @@ def of_file(index: Index, scope: str, file: str) -> list[Gone]:
     """Return the memories that a file held once and that are in no bundle, in their order."""
     asked = "SELECT * FROM vanished WHERE scope = ? AND file = ? AND state = ? ORDER BY start"
     return [*map(Gone._make, index.execute(asked, (scope, file, GONE)))]
+
+
+def still_known(index: Index, scope: str, file: str) -> list[Gone]:
+    """Return the memories of a file as the index has them: of an unreadable one, as it was."""
+    asked = "SELECT id, type, start, text, data FROM memories WHERE scope = ? AND file = ?"
+    rows = index.execute(f"{asked} ORDER BY start", (scope, file))
+    return [
+        Gone(scope, file, memory_id, kind, start, None, 0.0, "gone", text, data)
+        for memory_id, kind, start, text, data in rows
+    ]
 
 
 def forget(index: Index, rows: Iterable[Gone]) -> None:

@@ -1,7 +1,6 @@
-"""The check: it reads everything once, names each fault, and repairs those that need no guess.
+"""The check: it reads everything once, and names each fault.
 
-Every file is parsed, and every bundle read back against its manifest. A repair throws nothing away:
-bytes in the way of the next record go to quarantine.
+Every file is parsed, and every bundle read back against its manifest.
 """
 
 from __future__ import annotations
@@ -11,37 +10,34 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..disk import bundle, journal, rewrite
-from ..disk.append import tail_of
+from ..disk import bundle, journal
 from ..disk.foreign import foreign, odd_locks
 from ..disk.place import Place, directory_of, files_of, is_archived, scopes
 from ..disk.quarantine import NOTE, REJECTED, described, rejected
-from ..disk.session_files import METADATA, new_metadata
-from ..disk.tree import Tree, is_left_alone
+from ..disk.session_files import METADATA
+from ..disk.tree import Tree
 from ..disk.usage import require_readable
 from ..index.status import SILENT_AFTER_S
 from ..index.take_in import ids_in
 from ..model import layout
 from ..model.errors import NewerFormat, SessionNotFound, SMPError
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL
 from ..model.metadata_forms import senseless
-from ..model.outcome import Action, Outcome
-from ..model.record import REVISION, Kind, state_history
 from ..redaction.redact import harmless
-from ..text.format import format_of
 from ..text.mapping import load_mapping
 
 if TYPE_CHECKING:
-    from ..disk.scope import Scope
     from ..memory import Memory
     from ..session import RecordFiles, Session
 
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
 _LOOK = "Copy the bytes that you need, and remove it with the note beside it."
-_BY_HAND, _REPAIR = "Mend it by hand.", "Run smp doctor --fix."
+BY_HAND = "Mend it by hand."
+MEND = "Mend it by hand, or run smp doctor --fix, which brings back what is known."
+_NAMELESS = "the record has no id"
+REPAIR = "Run smp doctor --fix."
 _OPEN = "Make it readable for you; nothing of its session is written before."
 
 
@@ -91,7 +87,8 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
     for kind in files.kinds:
         with suppress(Exception):  # a file that cannot be read at all is named below
             for bad in files._problems_in(kind):
-                yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
+                advice = BY_HAND if bad.problem.startswith(_NAMELESS) else MEND
+                yield Complaint(scope, bad.file, bad.line, bad.problem, advice)
     if scope != GLOBAL:
         yield from _of_metadata(scope, files.scope.read(METADATA))
     top, tree = directory_of(scope), memory.tree
@@ -106,7 +103,7 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
             content = tree.read(f"{top}/{file}")
             ids = ids_in(scope, file, content)
         except Exception as error:  # whatever it is, the other files are to be read too
-            yield _unreadable(scope, file, error, _BY_HAND)
+            yield _unreadable(scope, file, error, MEND)
             continue
         for memory_id, count in Counter(ids).items():
             if count > 1:
@@ -158,7 +155,7 @@ def _unfinished(tree: Tree, scope: str, path: str) -> Iterator[Complaint]:
         return
     with suppress(OSError, SMPError):  # it went just now
         if time.time() - tree.stat(path).st_mtime > SILENT_AFTER_S:
-            yield Complaint(scope, path, None, "a recorded change that is not finished", _REPAIR)
+            yield Complaint(scope, path, None, "a recorded change that is not finished", REPAIR)
 
 
 def check_bundles(memory: Place, name: str) -> list[Complaint]:
@@ -174,79 +171,3 @@ def check_bundles(memory: Place, name: str) -> list[Complaint]:
             except (SMPError, OSError) as error:
                 found.append(_unreadable(directory, path.rpartition("/")[2], error, _DAMAGED))
     return found
-
-
-# Repairing.
-
-
-def repair(session: Session, *, dry_run: bool = False) -> Outcome:
-    """Finish changes that were cut off, quarantine torn records, and make lost metadata anew.
-
-    The problems of the outcome are left to a person.
-    """
-    outcome, scope = Outcome(dry_run=dry_run), session.scope
-    outcome.actions += _finish_changes(scope, dry_run)
-    with scope.undisturbed("repairing"):
-        scope.require()  # a session that was archived meanwhile must not come back, empty
-        try:
-            outcome.actions += make_metadata(session, dry_run=dry_run)
-        except (SMPError, OSError) as error:
-            outcome.problems.append(f"{session.id}: {error}")
-        agents = filter(layout.is_file_id, session.agent_states())
-        for kind in [*session.kinds, REVISION, *map(state_history, agents)]:
-            # A file that cannot be read is named below, and keeps no other from being repaired.
-            with suppress(SMPError, OSError):
-                outcome.actions += _quarantine_torn(scope, kind, dry_run)
-    cut = {action.about[0] for action in outcome.actions if action.type == "set_aside"}
-    for one in validate(session):
-        is_aside = one.file.startswith(f"{QUARANTINE}/")
-        if not is_aside and not (dry_run and (one.advice == _REPAIR or one.file in cut)):
-            outcome.problems.append(sentence(one))
-    return outcome
-
-
-def _finish_changes(scope: Scope, dry_run: bool) -> Iterator[Action]:
-    """Name the changes that were cut off. Whoever takes the session's lock finishes them."""
-    for name in journal.pending(scope):
-        sort, reason = "finish_transaction", "a recorded change that was cut off before it was done"
-        if not dry_run and not journal.load(scope, name):
-            sort, reason = "set_aside", "a recorded change that the disk has damaged"
-        yield Action(scope.name, sort, (name,), reason)
-
-
-def make_metadata(
-    session: Session, created: datetime | None = None, *, dry_run: bool = False
-) -> list[Action]:
-    """Make missing or empty metadata anew. The session is in use from now on."""
-    if session.scope.read(METADATA).strip():
-        return []
-    if not dry_run:
-        now = session._now()
-        made = new_metadata(session.id, created or now, user=None, agents=[],
-                            quota_bytes=session.quota_bytes(), context={"tags": []},
-                            last_accessed=now)  # fmt: skip
-        with session.scope.locked([METADATA], "making the metadata anew"):
-            rewrite.rewrite(session.scope, METADATA, lambda old: old if old.strip() else made)
-    reason = "it was missing or empty; quota, people and context are not known any more"
-    return [Action(session.id, "make_metadata", (METADATA,), reason)]
-
-
-def _quarantine_torn(scope: Scope, kind: Kind, dry_run: bool) -> Iterator[Action]:
-    """Quarantine a record that a crash has cut off at the end of its file."""
-    form, path = format_of(kind), scope.path(kind.file)
-    if not scope.tree.exists(path):
-        return  # the next writer makes it
-    content = scope.read(kind.file)
-    torn = form.torn(form.parse(content), content)
-    if torn is None:
-        return
-    with scope.tree.opened(path) as descriptor:
-        if not (form.is_ours(content, torn) or is_left_alone(descriptor)):
-            return  # somebody may still be writing it
-    if not dry_run:
-        with scope.locked([kind.file], f"repairing {kind.file}") as held:
-            held[kind.file].note.pop("file", None)  # look, whatever the last writer knew
-            tail_of(scope, kind, held[kind.file])
-    line = content.count(b"\n", 0, torn) + 1
-    reason = f"a record that was cut off while it was written, from line {line} on"
-    yield Action(scope.name, "set_aside", (kind.file,), reason)

@@ -223,9 +223,16 @@ class _Case:
 
     def _audited(self, ids: Sequence[str], **facts: object) -> AbstractContextManager[None]:
         return audit.noted(
-            self._memory.tree, "delete", clock=self._memory.options.clock, by=BY,
-            session=self._name, count=len(ids), ids=ids, reason=OUTSIDE, **facts,
-        )  # fmt: skip
+            self._memory.tree,
+            "delete",
+            clock=self._memory.options.clock,
+            by=BY,
+            session=self._name,
+            count=len(ids),
+            ids=ids,
+            reason=OUTSIDE,
+            **facts,
+        )
 
     def _pack(
         self, path: str, pieces: Sequence[tuple[Item, bytes]], batch: str = "", old: str = ""
@@ -246,27 +253,7 @@ class _Case:
     # Memories as the index knew them.
 
     def _change(self, row: Gone) -> Change:
-        return Change(row.file, row.id, None, self._content(row), row.behind)
-
-    def _content(self, row: Gone) -> bytes | dict[str, Value]:
-        """Return the fields of a record, or the bytes of a whole file, without secrets."""
-        known: dict[str, Value] = json.loads(row.data)
-        fields, _ = self._scope.redaction.redacted_value(known)
-        if is_record_file(row.file):
-            return fields
-        if row.file == METADATA:
-            return render_mapping("session", fields)
-        fields = {name: value for name, value in fields.items() if name != "id"}
-        if row.file.startswith(f"{STATES}/"):
-            return render_mapping("agent_state", fields)
-        assert row.file.startswith(f"{ARTIFACTS}/")
-        text, _ = self._scope.redaction.redacted_value(row.text)
-        if not fields:
-            return text.encode()
-        # In the order in which SMP writes it, so that it is known again.
-        version = {name: value for name, value in fields.items() if name == "version"}
-        head = {**version, "id": row.id, **fields}
-        return f"---\n{render_lines(head)}---\n{text}".encode()
+        return Change(row.file, row.id, None, content_of(self._scope, row), row.behind)
 
     def _files(self, lost: Sequence[Gone]) -> dict[str, bytes]:
         """Return the files of a session that has these memories."""
@@ -277,7 +264,7 @@ class _Case:
             kind.file: format_of(kind).empty(self._name, created, []) for kind in SESSION_KINDS
         }
         for row in lost:
-            content = self._content(row)
+            content = content_of(self._scope, row)
             if isinstance(content, bytes):
                 files[row.file] = content
             else:
@@ -312,6 +299,27 @@ class _Case:
         batch = new_batch(self._memory)
         path = f"{DELETED}/{self._name}/{batch}.tar.gz"
         self._pack(path, pieces, batch, self._backup)
+
+
+def content_of(scope: Scope, row: Gone) -> bytes | dict[str, Value]:
+    """Return the fields of a record, or the bytes of a whole file, without secrets."""
+    known: dict[str, Value] = json.loads(row.data)
+    fields, _ = scope.redaction.redacted_value(known)
+    if is_record_file(row.file):
+        return fields
+    if row.file == METADATA:
+        return render_mapping("session", fields)
+    fields = {name: value for name, value in fields.items() if name != "id"}
+    if row.file.startswith(f"{STATES}/"):
+        return render_mapping("agent_state", fields)
+    assert row.file.startswith(f"{ARTIFACTS}/")
+    text, _ = scope.redaction.redacted_value(row.text)
+    if not fields:
+        return text.encode()
+    # In the order in which SMP writes it, so that it is known again.
+    version = {name: value for name, value in fields.items() if name == "version"}
+    head = {**version, "id": row.id, **fields}
+    return f"---\n{render_lines(head)}---\n{text}".encode()
 
 
 def _id_of(file: str) -> str:

@@ -269,9 +269,9 @@ def check(call: Call) -> None:
 
 @command(
     "",
-    "--fix  Do what needs no guessing: make missing directories and lost metadata, finish or"
-    " quarantine changes that a crash cut off, rebuild a damaged index, and quarantine pieces of"
-    " .smp/ that SMP has not made.",
+    "--fix  Do what needs no guessing: make missing directories, finish changes that a crash cut"
+    " off, set broken records and metadata aside and bring back what is known of them, rebuild a"
+    " damaged index, and quarantine pieces of .smp/ that SMP has not made.",
 )
 def doctor(call: Call) -> None:
     """Look for everything that is wrong and say what to do; exits 1 where something is."""
@@ -328,6 +328,7 @@ def _mended(call: Call) -> list[str]:
     from smp_client.index.status import read_status
     from smp_client.index.sync import bring_up_to_date
     from smp_client.passes.tidy import clear_foreign, tidy
+    from smp_client.passes.vanished import settle_here
 
     done: list[str] = []
     with suppress(smp_client.SMPError, OSError):  # the look afterwards names what stays wrong
@@ -341,6 +342,7 @@ def _mended(call: Call) -> list[str]:
         outcome = out.for_each(memory.sessions(), lambda one: one.repair(), dry_run=False)
         outcome.add(locks)
         outcome.add(tidy(memory))
+        outcome.add(settle_here(memory))
         done += [f"{one.session} {one.type.replace('_', ' ')}: {one.reason}"
                  for one in outcome.actions]  # fmt: skip
     return done

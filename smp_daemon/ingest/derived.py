@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from smp_client import Session, SessionNotFound, SMPError
 from smp_client.disk.session_files import METADATA, agents_of
 from smp_client.index.database import Index
+from smp_client.index.gone import metadata_of
 from smp_client.index.topics import write as write_yaml_indexes
 from smp_client.model.errors import is_of_machine
 from smp_client.model.record import TURN
 from smp_client.model.times import parse_time, render_time
-from smp_client.passes.check import make_metadata
+from smp_client.passes.repair import make_metadata
 
 from ..log import ms_since
 from . import indexer
@@ -94,7 +95,8 @@ def _bring_up_to_date(session: Session, index: Index) -> bool:
         # A dropped directory was created with its first memory.
         sql = "SELECT MIN(timestamp) FROM memories WHERE scope = ?"
         ((first,),) = index.execute(sql, (session.id,))
-        make_metadata(session, parse_time(first) if first else None)
+        known = metadata_of(index, session.id)
+        make_metadata(session, parse_time(first) if first else None, known)
     metadata = session.metadata()
     if not metadata or not _changes(session, index, metadata):
         return False

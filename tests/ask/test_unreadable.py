@@ -64,9 +64,12 @@ def test_an_answer_without_records_that_cannot_be_read_says_so(
     spoil(session)
     said = "1 record of s1/decisions.yaml cannot be read"
     for answer in (
-        memory.search("Decision"), session.search("Decision"), session.by_type("decision"),
-        memory.query({"limit": 5}), memory.context(project="atlas"),
-    ):  # fmt: skip
+        memory.search("Decision"),
+        session.search("Decision"),
+        session.by_type("decision"),
+        memory.query({"limit": 5}),
+        memory.context(project="atlas"),
+    ):
         assert said in str(answer.note), answer
     assert memory.by_type("turn").note is None
     assert said in smp("search", "--root", memory.root, "Decision").stderr
@@ -79,7 +82,11 @@ def test_the_daemon_logs_an_unreadable_file_once_for_each_change(
     with running(memory.root, log=tmp_path / "log") as daemon:
         spoil(session)
         (line,) = wait_until(lambda: daemon.said("unreadable"), "the log names the file")
-        assert (line["level"], line["session_id"], line["file"]) == ("error", "s1", "decisions.yaml")
+        assert (line["level"], line["session_id"], line["file"]) == (
+            "error",
+            "s1",
+            "decisions.yaml",
+        )
         session.add_turn("ada", "Another file changes")
         assert smp("sync", "--root", memory.root).returncode == 0
         assert len(daemon.said("unreadable")) == 1

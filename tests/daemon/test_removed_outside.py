@@ -35,8 +35,11 @@ def test_log_and_status_name_a_memory_that_an_old_copy_removed_and_restore_bring
         file.write_bytes(old)
         (line,) = wait_until(lambda: removals(daemon), "the log names it")
         assert (line["level"], line["session_id"], line["file"], line["memories"]) == (
-            "warning", "s1", "decisions.yaml", ["DEC-004"],
-        )  # fmt: skip
+            "warning",
+            "s1",
+            "decisions.yaml",
+            ["DEC-004"],
+        )
         said = status(memory.root)
         assert said["health"] == "ok"
         assert "DEC-004 of s1/decisions.yaml" in said["notes"][0]

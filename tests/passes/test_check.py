@@ -104,12 +104,8 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 LEFT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "metadata that are no YAML": (
-        lambda d: (d / "metadata.yaml").write_text("session: ["), "s1/metadata.yaml: "),
     "a later version": (
         lambda d: (d / "findings.yaml").write_text("version: 99\nfindings: []\n"), "findings.yaml"),
-    "a record in the middle": (
-        lambda d: edit(d / "decisions.yaml", "id: DEC-003", "id: ["), "s1/decisions.yaml:"),
     "an id twice": (
         lambda d: edit(d / "decisions.yaml", "DEC-003", "DEC-002"),
         "s1/decisions.yaml: 2 records have the id DEC-002. Give all but one another id."),
