@@ -464,12 +464,17 @@ def _in_folders(
     """Return the files of the folders of a session. List only folders that have changed."""
     top = place.directory_of(session_id)
     found: list[str] = []
+    changed: list[str] = []
     for folder in place.FOLDERS:
-        noted = seen.get(f"{folder}/")
+        begins = f"{folder}/"
+        noted = seen.get(begins)
         with suppress(OSError):
             if noted and noted == identity(os.lstat(f"{top}/{folder}", dir_fd=root)):
-                begins = f"{folder}/"
                 found += [file for file in seen if file.startswith(begins) and file != begins]
                 continue
-        found += place.files_of_folder(memory, session_id, folder)
+        changed.append(folder)
+    if changed:
+        with memory.tree.holding():  # the directory of this session is opened once
+            for folder in changed:
+                found += place.files_of_folder(memory, session_id, folder)
     return found
