@@ -24,6 +24,7 @@ import filelock  # noqa: F401  # late as well
 import smp_client.disk.journal
 import smp_client.disk.quarantine
 import smp_client.index.topics
+import smp_daemon.ingest.inbox
 from smp_client import Memory, SMPError, StorageFailed
 
 # Imported late, they would only make every run longer.
@@ -161,9 +162,43 @@ def remember(memory: Memory) -> None:
         memory.privacy.restore(SESSION, list(dict.fromkeys(left)))
 
 
+def pack_import(memory: Memory) -> None:
+    """Write an import of two memories that the session does not have."""
+    entries: list[dict[str, Any]] = [{"smp_export": 1}]
+    entries.append({"entry": "session", "session": SESSION, "metadata": {}})
+    for number in (1, 2):
+        record = {"id": f"IMP-{number}", "learned_by": "ada", "learning": f"imported {number}"}
+        entry = {"entry": "memory", "session": SESSION, "file": "learnings.yaml"}
+        entries.append({**entry, "type": "learning", "record": record})
+    entries.append({"entry": "end", "entries": len(entries) - 1})
+    lines = "".join(f"{json.dumps(entry)}\n" for entry in entries)
+    (memory.root / "incoming.jsonl").write_text(lines)
+
+
+def take_over(memory: Memory) -> None:
+    if problems := memory.exchange.import_(memory.root / "incoming.jsonl").problems:
+        raise StorageFailed("; ".join(problems))
+
+
+def drop(memory: Memory) -> None:
+    inbox = memory.root / "active" / SESSION / "inbox"
+    for number in (1, 2):
+        said = f"type: learning\nlearned_by: ada\ntext: dropped {number}\n"
+        (inbox / f"{number}.yaml").write_text(said)
+
+
+def take_drops(memory: Memory) -> None:
+    """Take in the drops as the daemon does."""
+    waiting = smp_client.disk.quarantine.waiting(memory.tree, f"active/{SESSION}")
+    drops = [*smp_daemon.ingest.inbox.take_in(memory.session(SESSION), waiting)]
+    if left := [one.reason for one in drops if one.outcome != "taken"]:
+        raise StorageFailed("; ".join(left))
+
+
 # Each step is done at most once, so that it can be done again after a kill.
 STEPS: dict[str, Action] = {
     "grow": grow, "compact": compact, "forget": forget, "remember": remember, "purge": purge,
+    "pack_import": pack_import, "take_over": take_over, "drop": drop, "take_drops": take_drops,
     "decay": lambda memory: memory.session(SESSION).decay(),
     "bring_back": lambda memory: memory.session(SESSION).bring_back(),
     "archive": lambda memory: memory.sessions() and memory.archive_session(SESSION, "nobody needs it now"),
@@ -183,6 +218,7 @@ PASSES = {name: [STEPS[step] for step in steps.split()] for name, steps in {
     "forget": "grow compact forget", "remember": "grow compact forget remember",
     "forget_in_archive": "archive forget_in_archive", "remember_in_archive": "archive forget_in_archive remember",
     "purge_memories": "delete_secret purge", "purge_session": "delete_secret_session purge",
+    "take_over": "pack_import take_over", "take_drops": "drop take_drops",
 }.items()}  # fmt: skip
 # Imports: the source is in the tree itself, so that a copy of the tree has it too.
 MOVES: dict[str, Action] = {
