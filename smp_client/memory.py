@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .agents.context import Context
     from .ask.alike import Alike
     from .ask.asker import Asker
+    from .ask.summary import Statistics
     from .disk.bundle import Manifest
     from .disk.scope import Scope
     from .erasure import Privacy
@@ -358,6 +359,18 @@ class Memory(Place):
         return self.session(session_id).write_memory(memory)
 
     write_memory = add_memory
+
+    def statistics(self, session_id: str | None = None) -> Statistics:
+        """Return how much a session holds; without one, all sessions that are in use together."""
+        if session_id is not None:
+            return self.session(session_id).statistics()
+        from .ask.summary import statistics_of
+
+        self.require()
+        held = self._sessions()
+        size = sum(one.size().total_bytes for one in held)
+        asker = self._asker_of([one.id for one in held])
+        return asker.ask(lambda view: statistics_of(view, size))
 
     def archive_session(
         self, session_id: str, reason: str = "archived by hand", *, dry_run: bool = False

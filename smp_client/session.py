@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .agents.party import Party
     from .ask.asker import Asker
     from .ask.priorities import View
+    from .ask.summary import Statistics
     from .change.holdings import Holding
     from .memory import Memory
     from .model.outcome import Outcome
@@ -415,6 +416,13 @@ class Session(RecordFiles):
             since = time_of(self.metadata().get("created_at"))
         with self.scope.answering("measuring the session"):
             return self.scope.usage.measure(self.quota_bytes(), since, self._now())
+
+    def statistics(self) -> Statistics:
+        """Return how many memories of each type the session has, its size and its last activity."""
+        from .ask.summary import statistics_of
+
+        size = self.size().total_bytes
+        return self._own_asker().ask(lambda view: statistics_of(view, size))
 
     def quota_bytes(self) -> int:
         """Return the session's own limit where its metadata give one, else the client's."""

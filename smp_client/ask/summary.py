@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..disk.place import session_of
 from ..index.topics import Topic, topics_of
 from ..index.validity import holds
+from ..model.layout import GLOBAL
 from ..model.record import Record, name_of, type_of
 from ..model.times import time_at
 from .engine import find, where
@@ -28,6 +29,40 @@ class Summary:
     decisions: list[Record]  # those that hold and matter most
     open_findings: list[Record]
     preferences: list[Record]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """How much a session holds, or all sessions together."""
+
+    sessions: int
+    by_type: dict[str, int]
+    total_messages: int
+    total_decisions: int
+    total_findings: int
+    total_preferences: int
+    size_bytes: int
+    last_activity: str | None
+
+
+def statistics_of(view: View, size_bytes: int) -> Statistics:
+    condition, given = where(view, Wanted())
+    ask = view.index.execute
+    types = f"SELECT m.type, COUNT(*) FROM memories m WHERE {condition} GROUP BY m.type"
+    counts = {type_of(name): count for name, count in ask(types, given)}
+    last = f"SELECT MAX(m.timestamp) FROM memories m WHERE {condition} AND m.at IS NOT NULL"
+    ((newest,),) = ask(last, given)
+    sessions = {session_of(scope) for scope in view.scopes} - {GLOBAL}
+    return Statistics(
+        sessions=len(sessions),
+        by_type=counts,
+        total_messages=counts.get("turn", 0),
+        total_decisions=counts.get("decision", 0),
+        total_findings=counts.get("finding", 0),
+        total_preferences=counts.get("preference", 0),
+        size_bytes=size_bytes,
+        last_activity=newest,
+    )
 
 
 def summarise(view: View) -> Summary:

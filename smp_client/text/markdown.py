@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ..model.layout import FORMAT_VERSION
@@ -31,6 +31,8 @@ _STAMP = re.compile(r"## Turn \d+\s*-\s*(.+?)\s*$")
 _CLOSING = re.compile(rb"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 _FIELD = re.compile(r"\*\*([^*:\n]{1,64}):\*\*[ \t]*(.*)(?:\n|\Z)")
 _LAST_TURN = re.compile(rb"^\*\*Last-Turn:\*\*[^\n]*(?:\n|\Z)", re.MULTILINE)
+_PARTICIPANTS = re.compile(rb"^\*\*Participants:\*\* ?([^\r\n]*)", re.MULTILINE)
+_PARTICIPANTS_CHARACTERS = 1000  # the version behind them must stand near the top
 _VERSION = re.compile(rb"^\*\*Format-Version:\*\*[^\n]*(?:\n|\Z)", re.MULTILINE)
 # Every line that begins with `---`: cut off in the middle, a longer one would be nothing else.
 _ESCAPE = re.compile(r"^(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
@@ -156,6 +158,22 @@ class Conversation:
         heading = _HEADING.match(raw)
         closing = _closing(raw, heading, len(raw)) if heading else None
         return closing.end() if closing else len(raw)
+
+    def with_participants(self, content: bytes, names: Sequence[str]) -> bytes:
+        """Return the file with these names in its head, behind those that stand there.
+
+        A head without the line stays as it is, and so does one that would become too long.
+        """
+        first = _HEADING.search(content)
+        line = _PARTICIPANTS.search(content, 0, first.start() if first else len(content))
+        if line is None:
+            return content
+        known = [name.strip() for name in line[1].decode("utf-8", "replace").split(",")]
+        known = [name for name in known if name]
+        every = ", ".join([*known, *(name for name in names if name not in known)])
+        if len(every) > _PARTICIPANTS_CHARACTERS or every == ", ".join(known):
+            return content
+        return content[: line.start(1)] + every.encode() + content[line.end(1) :]
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
         return (

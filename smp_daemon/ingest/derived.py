@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from smp_client import Session, SessionNotFound, SMPError
+from smp_client.disk.conversation_head import follow_speakers
 from smp_client.disk.session_files import METADATA, agents_of
 from smp_client.index.database import Index
 from smp_client.index.gone import metadata_of
@@ -32,6 +33,11 @@ SELECT actor, SUM(type = ?), MAX(timestamp), MAX(CASE WHEN timestamp <= ? THEN t
 FROM memories WHERE scope = ? AND actor <> '' AND timestamp IS NOT NULL
 GROUP BY actor ORDER BY MIN(timestamp), actor
 """
+_SPEAKERS = """
+SELECT actor FROM memories WHERE scope = ? AND type = ? AND actor <> '' GROUP BY actor
+ORDER BY MIN(start)
+"""
+_TYPES = "SELECT type, COUNT(*) FROM memories WHERE scope = ? GROUP BY type"
 
 
 class Derived:
@@ -86,7 +92,28 @@ class Derived:
         if _bring_up_to_date(session, root.index):
             written.append(METADATA)
             indexer.take_in(root.memory, root.index, [f"active/{scope}/{METADATA}"])
+        if follow_speakers(session.scope, _speakers(session, root.index)):
+            written.append(TURN.file)
+            indexer.take_in(root.memory, root.index, [f"active/{scope}/{TURN.file}"])
         return written
+
+
+def _speakers(session: Session, index: Index) -> list[str]:
+    """Return everybody who has said something, in the order of their first turns."""
+    user = session.metadata().get("participants")
+    is_known = isinstance(user, dict) and user.get("user_id")
+    rows = index.execute(_SPEAKERS, (session.id, TURN.name))
+    # The user has a name in the head, where the session has one.
+    return [name for (name,) in rows if name.isprintable() and not (is_known and name == "user")]
+
+
+def _statistics(session: Session, index: Index) -> dict[str, int]:
+    """Return how many memories of each type the session has, under the names of their lists."""
+    counts = {"conversations": 0, "decisions": 0, "findings": 0, "preferences": 0}
+    for type, count in index.execute(_TYPES, (session.id,)):
+        name = "conversations" if type == TURN.name else f"{type}s"
+        counts[name] = count
+    return counts
 
 
 def _bring_up_to_date(session: Session, index: Index) -> bool:
@@ -130,6 +157,8 @@ def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dic
             entry.update({"message_count": int(messages), "last_active": active})
     if (agents := list(entries.values())) != participants.get("agents"):
         changes["participants"] = {"agents": agents}
+    if (counts := _statistics(session, index)) != metadata.get("statistics"):
+        changes["statistics"] = counts
     if not metadata.get("last_accessed"):
         changes["last_accessed"] = now  # nobody knows how long it was elsewhere
     elif last > str(metadata.get("last_accessed")):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from daemons import elsewhere, running, wait_until
 from examples import NOW
 from schema_files import FOLDER
 
-from smp_client import Invalid, InvalidQuery, Memory, MemoryNotFound, Session
+from smp_client import Invalid, InvalidQuery, LockTimeout, Memory, MemoryNotFound, Session
 from smp_client.model.schemas import schemas
 
 
@@ -316,3 +318,193 @@ def test_2_2_1_senseless_metadata_are_named(
     assert complaint.file == "metadata.yaml"
     assert says in complaint.problem
     assert "It is ignored" in complaint.advice
+
+
+def test_2_2_2b_the_head_names_later_speakers(example: Session, tmp_path: Path) -> None:
+    page = example.memory.root / "active" / example.id / "conversation.md"
+    at_first = "**Participants:** user-123, bmad-master, veritas, architect\n"
+    assert at_first in page.read_text()
+    with running(example.memory.root, log=tmp_path / "log"):
+        example.add_turn("analyst", "I look at the figures.")
+        later = f"{at_first[:-1]}, analyst\n"
+        wait_until(lambda: later in page.read_text(), "the head names the analyst")
+        assert example.add_turn("user", "Thank you.").id == "turn-3"
+    assert [turn.data["speaker"] for turn in example.turns()] == ["user", "analyst", "user"]
+
+
+def test_7_2_11_working_memory_goes_and_learnings_stay(example: Session) -> None:
+    """In the context: the state as a whole is still there to be read."""
+    now = example.agent("veritas").context()
+    assert "No second factor" in now
+    assert "Reviews forget the end" in now
+    later = days_later(example, 20).agent("veritas")
+    assert "working_memory" in later.state()
+    assert "No end of a session" not in later.context()
+    assert "Reviews forget the end" in later.context()
+
+
+# What is deleted, restored, purged and anonymised.
+
+
+def test_1_2_3b_modifications_are_tracked(example: Session) -> None:
+    """Also 002 1.2."""
+    before = example.get("DEC-002", count_access=False).text
+    example.update("DEC-002", decision="OAuth 2.1 with JWT", by="architect")
+    (revision,) = example.history("DEC-002")
+    assert (revision.by, revision.before["decision"]) == ("architect", before)
+    example.resolve_finding("FIND-002", resolved_by="user", action_taken="30 minutes")
+    assert [one.change for one in example.history("FIND-002")] == ["resolved"]
+
+
+def lines_of(log: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_5_2_6_undelete_with_a_reason(example: Session) -> None:
+    memory = example.memory
+    memory.delete_session(example.id, reason="Privacy", deleted_by="user-123")
+    memory.undelete_session(example.id, reason="It was the wrong one")
+    last = lines_of(memory.root / "audit.log")[-1]
+    assert last["reason"] == "It was the wrong one"
+    assert memory.session(example.id).state == "active"
+
+
+def test_8_2_5_restore_with_a_reason(example: Session) -> None:
+    example.delete("FIND-002", reason="Privacy")
+    example.restore("FIND-002", reason="Still open")
+    last = lines_of(example.memory.root / "audit.log")[-1]
+    assert (last["action"], last["reason"]) == ("restore", "Still open")
+    assert example.get("FIND-002").holds
+
+
+def test_8_2_6_purge_what_was_deleted_before_a_time(example: Session) -> None:
+    privacy = example.memory.privacy
+    example.delete("FIND-002", reason="Privacy")
+    later = days_later(example, 3)
+    later.delete("DEC-001", reason="Privacy")
+    later.memory.privacy.purge(older_than=NOW + timedelta(days=1))
+    assert ids([*privacy.deleted(example.id)]) == ["DEC-001"]
+
+
+def test_8_3_2_a_reason_for_each_memory(example: Session) -> None:
+    personal = {"FIND-001": "It names a person"}
+    why = "Privacy: work that is nobody's business"
+    example.memory.privacy.delete(
+        example.id, ["FIND-001", "DEC-001"], reason=why, reasons=personal, deleted_by="user-123"
+    )
+    file = example.memory.root / "deleted" / example.id / "deletion-record.yaml"
+    record = yaml.safe_load(file.read_text())["deletion"]
+    reasons = {one["id"]: one["reason_specific"] for one in record["deleted_items"]}
+    assert reasons["FIND-001"] == "It names a person"
+    assert (reasons["DEC-001"], record["deleted_by"]) == (why, "user-123")
+
+
+def test_8_1_5_anonymise_one_session_or_all(example: Session) -> None:
+    memory = example.memory
+    other = memory.create_session("John Miller")
+    other.add_turn("John Miller", "Hello.")
+    example.add_turn("John Miller", "Hello again.")
+    memory.privacy.anonymize_everywhere(names=["John Miller"])
+    texts = [
+        (memory.root / "active" / one / "conversation.md").read_text()
+        for one in (other.id, example.id)
+    ]
+    assert not any("John" in text for text in texts)
+    speakers = {session.turns()[-1].data["speaker"] for session in (other, example)}
+    assert len(speakers) == 1
+
+
+LOG = """# Conversation History
+**Session:** session-2026-01-10-xyz
+**Started:** 2026-01-10 09:00:00 UTC
+**Participants:** user-123, veritas
+
+---
+
+## Turn 1 - 2026-01-10 09:00:00
+**Speaker:** user
+**Type:** message
+
+Please begin.
+Decision: Use OAuth 2.0
+
+---
+
+## Turn 2 - 2026-01-10 09:00:30
+**Speaker:** veritas
+**Type:** message
+**Memory-Refs:** [FIND-001]
+
+Finding (critical): Nothing asks for a second factor
+Preference: thorough rather than fast
+
+---
+"""
+
+
+def test_appc_3b_a_conversation_log_becomes_turns(example: Session, tmp_path: Path) -> None:
+    log = tmp_path / "old.md"
+    log.write_text(LOG)
+    memory = example.memory
+    memory.exchange.import_(log)
+    (imported,) = [one for one in memory.sessions() if one.id != example.id]
+    assert [turn.data["speaker"] for turn in imported.turns()] == ["user", "veritas"]
+    assert "Please begin." in imported.turns()[0].text
+
+
+def test_appc_3c_a_log_gives_decisions_findings_preferences(
+    example: Session, tmp_path: Path
+) -> None:
+    log = tmp_path / "old.md"
+    log.write_text(LOG)
+    memory = example.memory
+    memory.exchange.import_(log)
+    (imported,) = [one for one in memory.sessions() if one.id != example.id]
+    assert [one.text for one in imported.records("decision")] == ["Use OAuth 2.0"]
+    (finding,) = imported.records("finding")
+    assert (finding.data["severity"], finding.text) == (
+        "critical",
+        "Nothing asks for a second factor",
+    )
+    assert [one.text for one in imported.records("preference")] == ["thorough rather than fast"]
+
+
+# Locks.
+
+
+def test_6_1_2_writes_wait_five_seconds(example: Session) -> None:
+    """Also 002 3.1.2, 003 3."""
+    assert example.scope.options.lock_timeout_s == 5.0
+
+
+HOLD = """
+import sys
+from smp_client import Memory
+session = Memory(sys.argv[1]).session(sys.argv[2])
+with session.scope.locked(["decisions.yaml"], "holding it"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_6_2_2_the_holder_of_a_lock_is_named(example: Session) -> None:
+    """Also 001 4.2.2."""
+    hurried = example.with_options(lock_timeout_s=0.05)
+    root = example.memory.root
+    with elsewhere(HOLD, root, example.id), pytest.raises(LockTimeout) as timeout:
+        hurried.record_decision("x", made_by="a")
+    assert re.search(r"pid \d+", str(timeout.value))
+
+
+def test_6_3_3_blocked_writes_are_logged(example: Session, tmp_path: Path) -> None:
+    """Also 004 15.2.4, 004 15.1.4."""
+    root = example.memory.root
+    with running(root, log=tmp_path / "log") as daemon:
+        with elsewhere(HOLD, root, example.id), pytest.raises(LockTimeout):
+            example.with_options(lock_timeout_s=0.05).record_decision("x", made_by="a")
+
+        def warned() -> list[object]:
+            lines = [line for line in daemon.lines() if line["level"] == "warning"]
+            return [line for line in lines if "lock" in str(line)]
+
+        wait_until(warned, "the log names the timeout")

@@ -52,6 +52,22 @@ def test_10_2_a_misspelt_argument_is_refused(memory: Memory) -> None:
     assert session.metadata()["context"] == {"customer": "Contoso", "tags": []}
 
 
+def test_3_1b_statistics_of_a_session(memory: Memory) -> None:
+    session = memory.create_session(user_id="user-789")
+    for number in range(3):
+        session.add_turn("architect", f"Message {number}")
+    session.record_decision("PostgreSQL", made_by="architect")
+    session.record_finding("No pool", discovered_by="analyst", severity="high")
+    found = memory.statistics(session.id)
+    assert (found.total_messages, found.total_decisions, found.total_findings) == (3, 1, 1)
+    assert found.size_bytes == session.size().total_bytes
+    other = memory.create_session(user_id="user-790")
+    other.add_turn("analyst", "Another one")
+    every = memory.statistics()
+    assert (every.sessions, every.total_messages, every.total_decisions) == (2, 4, 1)
+    assert every.size_bytes == found.size_bytes + other.size().total_bytes
+
+
 def test_8_3_3_the_sizes_of_an_archive(memory: Memory) -> None:
     session = memory.create_session("user-789")
     session.add_turn("architect", "PostgreSQL, for ACID. " * 500)

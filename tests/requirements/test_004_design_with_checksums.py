@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from daemons import running, wait_until
 
 from smp_client import Memory
 
@@ -53,3 +54,14 @@ def test_4_1_2_close_session(memory: Memory) -> None:
     memory.close_session(session.id)
     assert session.state == "idle"
     assert memory.search("anything") == []
+
+
+def test_3_2_3_statistics_by_type_stand_in_the_metadata(memory: Memory, tmp_path: Path) -> None:
+    session = memory.create_session("user123")
+    with running(memory.root, log=tmp_path / "log"):
+        session.add_turn("user", "How does one do OAuth2?")
+        session.record_decision("PKCE", made_by="architect")
+        wanted = {"conversations": 1, "decisions": 1, "findings": 0, "preferences": 0}
+        wait_until(
+            lambda: session.metadata().get("statistics") == wanted, "the metadata count by type"
+        )
