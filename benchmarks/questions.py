@@ -1,10 +1,12 @@
-"""How many everyday questions find the right memory: `python -m benchmarks.questions [--all] [--json]`
+"""How many everyday questions find the right memory: `python -m benchmarks.questions`
 
-`benchmarks/ferry/` tells of a made-up project, the ticket shop of a ferry line: 150 memories in 8 sessions over four months, with
-decisions that were replaced, findings that were resolved, and others that sound alike. `questions.yaml` has thirty questions, each
-with the memory that answers it. They were written before the ranking was changed and must not be fitted to it afterwards.
+Each project of `benchmarks/` (see `benchmarks/projects.py`) has sixty questions, each with the memory that
+answers it: twenty in the memory's own words (same), twenty inflected or with everyday synonyms (forms), and
+twenty that share no content word with it (other). The ferry line has thirty more, of all sorts (thirty).
+They were written before the ranking was changed and must not be fitted to it afterwards.
 
-Every question goes to `Memory.search`, over all sessions, as a client would ask it a week after the last session.
+Every question goes to `Memory.search`, over all sessions, as a client would ask it a week after the last
+session; with --mcp it goes to `memory_search` of a server, which is a process with the clock of today.
 """
 
 from __future__ import annotations
@@ -12,79 +14,130 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from benchmarks.agents import OURS, Connection
+from benchmarks.measure import Bench
+from benchmarks.projects import Project, Question, projects
 from benchmarks.recall import with_vectors
-from smp_client import Memory, Session
-from smp_client.model.record import RELATIONSHIP, SESSION_KINDS, Kind
-from smp_client.model.times import parse_time
+from smp_client import Memory
 
-DATA = Path(__file__).parent / "ferry"
-ASKED_AT = datetime(2026, 5, 4, 9, tzinfo=UTC)
-EVERY = timedelta(minutes=4)  # between two memories of a session
 DEPTH = 10
-_KINDS = {"turn" if kind.prefix == "turn" else kind.name: kind for kind in SESSION_KINDS}
+GROUPS = ("same", "forms", "other", "thirty")
+Search = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The place of a question's right memory among the hits, 0 if it is not among the first ten."""
+
+    project: str
+    group: str
+    question: str
+    right: str
+    place: int
 
 
 def main() -> None:
+    given = _arguments()
+    answers: list[Answer] = []
+    for project in projects():
+        if not given.only or project.name in given.only:
+            answers += ask_all(project, meaning=given.meaning, over_mcp=given.mcp)
+    if given.json:
+        print(json.dumps([asdict(answer) for answer in answers], indent=1))
+        return
+    if given.all:
+        for answer in answers:
+            print(f"{answer.place or '-':>3}  {answer.project}, {answer.group}: {answer.question}")
+    _print(answers)
+
+
+def ask_all(project: Project, *, meaning: bool = False, over_mcp: bool = False) -> list[Answer]:
+    """Build the project and ask all of its questions."""
+    asked = [(question.how, question) for question in project.grouped_questions]
+    asked += [("thirty", question) for question in ungrouped(project)]
+    with tempfile.TemporaryDirectory() as directory:
+        memory = project.build(Path(directory) / "sessions")
+        if meaning:
+            with_vectors(memory)
+        with _server(memory, Path(directory)) if over_mcp else _library(memory) as search:
+            return [
+                Answer(project.name, group, question.text, question.right, place(project, question, search))
+                for group, question in asked
+            ]
+
+
+def ungrouped(project: Project) -> list[Question]:
+    """Return the questions of `questions.yaml` that do not say how they share words."""
+    return [question for question in project.questions("questions.yaml") if not question.how]
+
+
+def place(project: Project, question: Question, search: Search) -> int:
+    """Return the place of the right memory among the first ten hits; 0 if it is not among them."""
+    found = [project.full_name(name) for name in search(question.text)]
+    return found.index(question.right) + 1 if question.right in found else 0
+
+
+@contextmanager
+def _library(memory: Memory) -> Iterator[Search]:
+    yield by_library(memory)
+
+
+def by_library(memory: Memory) -> Search:
+    """Return a function that searches all sessions of the tree."""
+    return lambda text: [
+        f"{record.session}/{record.id}" for record in memory.search(text, limit=DEPTH)
+    ]
+
+
+@contextmanager
+def _server(memory: Memory, directory: Path) -> Iterator[Search]:
+    """Yield a function that asks a server of its own over the pipes."""
+    memory.close()
+    connection = Connection(Bench(directory, quick=True), [*OURS, "--root", str(memory.root)], directory)
+
+    def search(text: str) -> list[str]:
+        said = connection.call("memory_search", {"query": text, "limit": DEPTH, "project": "*"})
+        return [str(hit["id"]) for hit in said["result"]["structuredContent"]["hits"]]
+
+    try:
+        yield search
+    finally:
+        connection.end()
+
+
+def _print(answers: Sequence[Answer]) -> None:
+    print(f"{'project':<12}{'group':<8}{'questions':>10}{'first':>7}{'in three':>10}{'in ten':>8}")
+    names = sorted({answer.project for answer in answers})
+    for name in [*names, "all"] if len(names) > 1 else names:
+        of_project = [answer for answer in answers if name in (answer.project, "all")]
+        for group in GROUPS:
+            places = [answer.place for answer in of_project if answer.group == group]
+            if places and (group, name) != ("thirty", "all"):
+                first, three, ten = (_within(places, last) for last in (1, 3, 10))
+                print(f"{name:<12}{group:<8}{len(places):>10}{first:>7}{three:>10}{ten:>8}")
+
+
+def _within(places: Sequence[int], last: int) -> int:
+    return sum(0 < place <= last for place in places)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.questions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.questions",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--only", action="append", metavar="PROJECT", help="only this project")
     parser.add_argument("--all", action="store_true", help="print every question with the place of its answer")
     parser.add_argument("--json", action="store_true", help="print the place of every answer as JSON, 0 for not found")
     parser.add_argument("--meaning", action="store_true", help="by meaning too: the extra semantic")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        memory = build(Path(directory) / "sessions")
-        if given.meaning:
-            with_vectors(memory)
-        places = ranks(memory)
-    if given.json:
-        print(json.dumps(places, indent=1))
-        return
-    for question, place in places.items() if given.all else ():
-        print(f"{place or '-':>3}  {question}")
-    first, three, ten = (sum(0 < place <= last for place in places.values()) for last in (1, 3, 10))
-    print(f"{len(places)} questions: the right memory is first in {first}, in the first three in {three}, in the first ten in {ten}")
-
-
-def build(root: Path) -> Memory:
-    """Return a tree with the whole project in it."""
-    memory = Memory(root, clock=lambda: ASKED_AT, count_access=False)
-    for file in sorted(DATA.glob("[0-9]*.yaml")):
-        told = yaml.safe_load(file.read_text(encoding="utf-8"))
-        session = memory.create_session(id=told["session"], project="skerry", topic=told["topic"])
-        for number, fields in enumerate(told["memories"]):
-            _record(session, fields, parse_time(str(told["begins"])) + number * EVERY)
-    return memory
-
-
-def ranks(memory: Memory) -> dict[str, int]:
-    """Return the place of each question's answer, 0 where it is not among the first ten."""
-    places: dict[str, int] = {}
-    for question in yaml.safe_load((DATA / "questions.yaml").read_text(encoding="utf-8")):
-        found = [f"{record.session}/{record.id}" for record in memory.search(question["ask"], limit=DEPTH)]
-        places[question["ask"]] = found.index(question["right"]) + 1 if question["right"] in found else 0
-    return places
-
-
-def _record(session: Session, told: Mapping[str, Any], at: datetime) -> None:
-    name = next(name for name in _KINDS if name in told)
-    kind: Kind = _KINDS[name]
-    further = {key: told[key] for key in told.keys() - {"id", "by", name, "supersedes", "resolved"}}
-    made = session.record(kind, {kind.text: told[name], kind.actor: told["by"], **further}, at)
-    if made.id != told["id"]:
-        raise SystemExit(f"{session.id}: {told['id']} became {made.id}; the ids must follow the order of the file.")
-    if "supersedes" in told:
-        ends = {"source": made.id, "target": told["supersedes"], "relationship": "supersedes", "created_by": told["by"]}
-        session.record(RELATIONSHIP, ends, at)
-    if "resolved" in told:
-        session.resolve_finding(made.id, resolved_by=told["by"], action_taken=told["resolved"])
+    parser.add_argument("--mcp", action="store_true", help="ask over the MCP server: the extra mcp")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
