@@ -55,6 +55,7 @@ class Memory(Place):
         self._options = Options(**options)
         self._given: dict[str, Any] = options
         self._said: Published | None = None
+        self._futile: dict[str, tuple[int, str]] = {}  # compactions that freed too little
         self._fresh: Fresh | None = None
 
     @property

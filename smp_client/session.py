@@ -225,9 +225,20 @@ class RecordFiles(Writer):
         at = timestamp if timestamp is not None else self._now()
         body = new_fields(kind, fields, at, self.scope.redaction)
         with tally.timed(self.scope.tree.path, tally.WRITE):
-            value = append(self.scope, kind, body, self.quota_bytes)
+            value = self._fitted(lambda: append(self.scope, kind, body, self.quota_bytes))
         tally.redacted(self.scope.tree.path, body.get(FIELD))
-        return as_record(kind, self.scope.name, value)
+        record = as_record(kind, self.scope.name, value)
+        record.notes = self._size_notes()
+        return record
+
+    def _fitted(self, write: Callable[[], T]) -> T:
+        """Do a write into this scope, which may have to become smaller for it."""
+        return write()
+
+    def _size_notes(self) -> tuple[str, ...]:
+        """Return a warning where the scope was nearly full after the last write."""
+        warning = self.scope.usage.warning(self.scope.name)
+        return (warning,) if warning else ()
 
     def _write(self, write: Callable[[Transaction], T]) -> T:
         """Commit one write. After a conflict, write again on top of the other writer's change."""
@@ -240,6 +251,8 @@ class RecordFiles(Writer):
             except errors.Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
+        if isinstance(written, Record):
+            written.notes = transaction.notes
         return written
 
     def _find(self, memory_id: str) -> Record:
@@ -444,6 +457,19 @@ class Session(RecordFiles):
                 quota = self.scope.options.quota_bytes
             self._quota = version, quota
         return self._quota[1]
+
+    def _fitted(self, write: Callable[[], T]) -> T:
+        """Do a write. Where it does not fit, compact the session once and try again."""
+        try:
+            return write()
+        except errors.QuotaExceeded as full:
+            from .passes.compaction import make_room
+
+            tried = make_room(self, full)
+        try:
+            return write()
+        except errors.QuotaExceeded as full:
+            raise full.after(tried) from full
 
     def activate(self, reason: str = "activated by hand") -> None:
         """Mark the session as in use."""

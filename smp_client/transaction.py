@@ -69,6 +69,7 @@ class Transaction(Writer):
         self._next: dict[str, int] = {}  # by file: the next number that is reserved and not given
         self._drops: list[dict[str, Any]] = []
         self.is_active = True
+        self.notes: tuple[str, ...] = ()  # after the commit: sentences for whoever wrote
 
     def __enter__(self) -> Transaction:
         return self
@@ -139,7 +140,8 @@ class Transaction(Writer):
             doing="committing a transaction",
         )
         with tally.timed(self.scope.tree.path, tally.WRITE):
-            kept = apply(self.scope, request)
+            kept = self._session._fitted(lambda: apply(self.scope, request))
+        self.notes = self._session._size_notes()
         if kept:
             said = "was changed by hand just now, and stays; all else is written."
             raise Conflict(f"{', '.join(kept)} {said}")

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smp_client import Conflict, LockTimeout, Memory, SessionNotFound, SMPError
 from smp_client.disk.rewrite import old_versions
-from smp_client.disk.usage import CRITICAL_PCT
+from smp_client.disk.usage import CRITICAL_PCT, WARNING_PCT, Size, size_note
 from smp_client.index import meaning
 from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import rebuild
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
 from smp_client.model.outcome import Outcome
+from smp_client.model.record import TURN
 from smp_client.model.times import now, render_time
 from smp_client.passes import purge
-from smp_client.passes.compaction import compact, policy_of, trigger
+from smp_client.passes.compaction import compact, policy_of, summarise_turns, trigger
 from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle
 from smp_client.passes.retention import retain
@@ -48,6 +49,7 @@ TIDY_S = 30.0
 SCRUB_EVERY_S = 5.0  # between two scrubs, where the first could not be finished
 VECTORS_AT_ONCE = 200  # in about 30 ms; then other work has its turn
 _NAMED_MEMORIES = 20
+_TURNS = "SELECT COUNT(*) FROM memories WHERE scope = ? AND type = ?"
 
 
 @dataclass
@@ -299,23 +301,37 @@ class Maintenance:
         try:
             files = root.memory._session(session)
             size = files.size()
-            due = trigger(size, policy_of(files))
+            ((turns,),) = root.index.execute(_TURNS, (session, TURN.name))
+            due = trigger(size, policy_of(files), turns)
         except SessionNotFound:
+            root.fullness.pop(session, None)
             return
         except (OSError, SMPError, ValueError, sqlite3.Error) as error:
             # Indexing must not fail because of this error, which status and check report too.
             root.log.warning("not weighed", component=COMPACTION, session_id=session,
                              error=str(error))  # fmt: skip
             return
+        self._warn(root, session, size)
         root.problems.pop(FULLNESS + session, None)
         if size.utilization_pct >= CRITICAL_PCT:
             full = f"Session {session} is {size.utilization_pct:.0f} % full"
             root.problems[FULLNESS + session] = f"{full}: archive it or raise its quota."
         if due is None:
             root.compacted.pop(session, None)
-        elif size.total_bytes - root.compacted.get(session, 0) >= size.quota_bytes * GROWN_SHARE:
+            return
+        last = root.compacted.get(session)
+        if last is None or size.total_bytes - last >= size.quota_bytes * GROWN_SHARE:
             root.too_full[session] = due
             self.ask_for(COMPACTION, root)
+
+    def _warn(self, root: Root, session: str, size: Size) -> None:
+        """Log once that a session has come near to its limit."""
+        pct = size.utilization_pct
+        if pct >= WARNING_PCT and root.fullness.get(session, 0.0) < WARNING_PCT:
+            note = size_note(session, size.total_bytes, size.quota_bytes)
+            root.log.warning("session is nearly full", component=COMPACTION, session_id=session,
+                             utilization_pct=pct, problem=note)  # fmt: skip
+        root.fullness[session] = pct
 
     def _compaction(self, run: Run) -> Iterator[None]:
         root = run.root
@@ -324,8 +340,10 @@ class Maintenance:
             session, (pct, reason) = root.memory._session(name), root.too_full[name]
             root.log.info("compacting", component=COMPACTION, session_id=name, reason=reason)
             try:
+                done = compact(session, reduction_pct=pct) if pct else summarise_turns(session)
+                _log_compaction(root, name, done)
                 # A target that was missed matters only while the session is nearly full.
-                return Outcome(compact(session, reduction_pct=pct).actions)
+                return Outcome(done.actions)
             finally:
                 root.compacted[name] = session.size().total_bytes
 
@@ -333,6 +351,29 @@ class Maintenance:
             session = next(iter(root.too_full))
             yield from run.each([session], work)
             del root.too_full[session]
+
+
+def _log_compaction(root: Root, session: str, done: Outcome) -> None:
+    """Log the sizes. A compaction that freed nothing is a warning, once for each size."""
+    sizes = done.counts
+    freed = sizes["bytes_freed"] > 0
+    if freed:
+        root.futile.pop(session, None)
+        say = root.log.info
+    elif root.futile.get(session) == sizes["before_bytes"]:
+        say = root.log.debug
+    else:
+        root.futile[session] = sizes["after_bytes"]
+        say = root.log.warning
+    say(
+        "compacted" if freed else "compaction freed nothing",
+        component=COMPACTION,
+        session_id=session,
+        before_size=sizes["before_bytes"],
+        after_size=sizes["after_bytes"],
+        removed_count=len(done.ids),
+        why=done.problems[:1],
+    )
 
 
 def _sessions(memory: Memory) -> list[str]:

@@ -92,6 +92,7 @@ class Root:
         # Sessions to be compacted: by how many percent, and why.
         self.too_full: dict[str, tuple[float, str]] = {}
         self.compacted: dict[str, int] = {}  # the sizes of sessions after their compaction
+        self.futile: dict[str, int] = {}  # the sizes at which a compaction freed nothing
         self.fullness: dict[str, float] = {}  # by session, in percent of its quota
         self.counters = Counters()
         self.measure = Measure(self)

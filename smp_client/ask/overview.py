@@ -39,6 +39,7 @@ class SessionRow:
     memories: int  # evicted ones too
     last_use: datetime | None  # None if nothing tells
     total_bytes: int | None  # None if a file cannot be looked at
+    quota_bytes: int | None = None  # its own limit, if its metadata give one
 
 
 def in_use(memory: Memory) -> list[SessionRow]:
@@ -85,7 +86,11 @@ def _rows(view: View, sessions: Sequence[str], read: Mapping[str, datetime]) -> 
         project = about.get("project_name")
         topic = about.get("primary_topic")
         count = memories.get(session, 0)
-        found.append(SessionRow(session, state, project, topic, count, used.get(session), None))
+        storage = said.get("storage")
+        quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
+        quota = quota if type(quota) is int and quota > 0 else None
+        last = used.get(session)
+        found.append(SessionRow(session, state, project, topic, count, last, None, quota))
     return sorted(found, key=lambda row: row.last_use or EPOCH, reverse=True)
 
 

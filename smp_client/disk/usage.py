@@ -9,11 +9,13 @@ A file that is far larger than its session may be is not read: parsing takes man
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ..model.errors import QuotaExceeded, SMPError, UnsafePath
-from ..model.layout import ACTIVE, METADATA
+from ..model.layout import ACTIVE, METADATA, is_session_id
 from ..model.record import REVISION, SESSION_KINDS
 from ..text.mapping import load_mapping
 from .policy import DEFAULT_QUOTA_BYTES
@@ -28,6 +30,8 @@ _DIRECTORIES = {"agent-states": "agent_states", "agent-states/history": "agent_s
                 "artifacts": "artifacts", "": "other"}  # fmt: skip
 _READ_QUOTAS = 4  # a file that is larger than so many quotas of its session is not read
 _READ_ALWAYS_BYTES = _READ_QUOTAS * DEFAULT_QUOTA_BYTES
+LARGE_BYTES = 5_000_000  # from here on a compaction is suggested
+_LEAST_QUOTA_BYTES = 64 * 1024
 _COUNTED_S = 1.0  # how long a count holds: processes that write at once may go that far beyond
 
 
@@ -41,6 +45,41 @@ class Size(NamedTuple):
     days_until_full: float | None  # None while there is not a day's growth to go by
 
 
+def level_of(percent: float) -> str:
+    """Return how full a session is in a word."""
+    return next((name for least, name in _LEVELS if percent >= least), "ok")
+
+
+def size_note(session_id: str, total_bytes: int, quota_bytes: int) -> str:
+    """Return a warning for a session that is nearly full, a hint for a large one, or nothing."""
+    smaller = f"smp compact {session_id} makes it smaller"
+    share = 100 * total_bytes / quota_bytes
+    if share >= WARNING_PCT:
+        held = f"{total_bytes:,} of {quota_bytes:,} bytes"
+        said = f"Session {session_id} is {share:.0f} % full ({held})."
+        return f"{said} {smaller}; so does archiving it. A larger storage.quota_bytes helps, too."
+    if total_bytes >= LARGE_BYTES:
+        size = f"{total_bytes / 1_000_000:.1f} MB"
+        return f"Session {session_id} holds {size}, and questions take longer. {smaller}."
+    return ""
+
+
+def size_notes(tree: Tree, usual_quota: int) -> Iterator[tuple[str, float, str]]:
+    """Yield the sessions that are nearly full or large: id, percent of the quota, and a note."""
+    for name in tree.list(ACTIVE):
+        if not is_session_id(name):
+            continue
+        directory = f"{ACTIVE}/{name}"
+        total = 0
+        with suppress(OSError, SMPError):
+            total = Usage(tree, directory).total()
+        if total >= _LEAST_QUOTA_BYTES * WARNING_PCT // 100:
+            quota = _stated_quota(tree, directory)
+            quota = quota if quota > 0 else usual_quota
+            if note := size_note(name, total, quota):
+                yield name, 100 * total / quota, note
+
+
 class Usage:
     """The size of one session's directory."""
 
@@ -48,6 +87,7 @@ class Usage:
         self._tree = tree
         self._directory = directory
         self._total, self._counted_at = 0, 0.0
+        self._quota = 0  # of the last write
 
     def total(self) -> int:
         return sum(sum(self._counted(name).values()) for name in _DIRECTORIES)
@@ -56,6 +96,7 @@ class Usage:
         """Raise QuotaExceeded where the session cannot grow by so much."""
         if needed <= 0:
             return
+        self._quota = quota
         now = time.monotonic()
         if now - self._counted_at > _COUNTED_S or self._total + needed > quota:
             self._total, self._counted_at = self.total(), now
@@ -63,6 +104,12 @@ class Usage:
                 raise QuotaExceeded(session_id, total_bytes=self._total, quota_bytes=quota,
                                     needed_bytes=needed)  # fmt: skip
         self._total += needed
+
+    def warning(self, session_id: str) -> str:
+        """Return a warning where the session was nearly full after the last write."""
+        if 100 * self._total < WARNING_PCT * self._quota or not self._quota:
+            return ""
+        return size_note(session_id, self._total, self._quota)
 
     def measure(self, quota: int, created: datetime | None, now: datetime) -> Size:
         """Return all sizes, from the files as they are now."""
@@ -87,7 +134,7 @@ class Usage:
             per_day = total / ((now - created).total_seconds() / 86400)
             days = round((quota - total) / per_day, 2)
         share = 100 * total / quota
-        level = next((name for least, name in _LEVELS if share >= least), "ok")
+        level = level_of(share)
         return Size(total, quota, round(share, 1), level, components, largest, days)
 
     def _counted(self, name: str) -> dict[str, int]:

@@ -17,10 +17,11 @@ from ..disk import journal
 from ..disk.foreign import foreign
 from ..disk.locks import holder
 from ..disk.place import Place
-from ..disk.policy import POLICY_FILE, published
+from ..disk.policy import DEFAULT_QUOTA_BYTES, POLICY_FILE, published
 from ..disk.quarantine import A_COPY, Piece, described, rejected, waiting
 from ..disk.session_files import METADATA
 from ..disk.tree import Tree
+from ..disk.usage import size_notes
 from ..model import layout
 from ..model.errors import SMPError
 from ..model.times import now, time_of
@@ -141,6 +142,8 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     problems += _quarantine_sentences([one for one in recent if one.why != A_COPY])
     notes += _quarantine_sentences([one for one in recent if one.why == A_COPY])
     notes += _open_directories(memory.tree, at)
+    quota = published(memory.tree).client.get("quota_bytes", DEFAULT_QUOTA_BYTES)
+    notes += [note for _, _, note in size_notes(memory.tree, quota)]
     if leader is None:
         return Status(DOWN, [_NO_DAEMON, *problems], root, notes, report)
     if not _is_by(report, leader):

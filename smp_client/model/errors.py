@@ -103,16 +103,37 @@ class SMPError(Exception):
 class QuotaExceeded(SMPError):
     code = "MEM_E001"
     recoverable = True
-    advice = "Compact or archive it, raise its storage.quota_bytes, or start a new session."
+    advice = (
+        "Archive it, delete memories that nobody needs, raise its storage.quota_bytes, or start a"
+        " new session."
+    )
 
     def __init__(
-        self, session_id: str, *, total_bytes: int, quota_bytes: int, needed_bytes: int
+        self,
+        session_id: str,
+        *,
+        total_bytes: int,
+        quota_bytes: int,
+        needed_bytes: int,
+        tried: str = "",
     ) -> None:
-        self.total_bytes, self.quota_bytes = total_bytes, quota_bytes
+        """`tried` is a sentence on the compaction that did not help."""
+        self.total_bytes = total_bytes
+        self.quota_bytes = quota_bytes
         self.needed_bytes = needed_bytes
         held = f"Session {session_id} holds {total_bytes:,} of {quota_bytes:,} bytes"
         needed = f"this write needs {needed_bytes:,} more; nothing was written"
-        super().__init__(f"{held} and {needed}.", session_id=session_id)
+        super().__init__(f"{held} and {needed}. {tried}".rstrip(), session_id=session_id)
+
+    def after(self, tried: str) -> QuotaExceeded:
+        """Return this error with a sentence on the compaction that did not help."""
+        return QuotaExceeded(
+            str(self.session_id),
+            total_bytes=self.total_bytes,
+            quota_bytes=self.quota_bytes,
+            needed_bytes=self.needed_bytes,
+            tried=tried,
+        )
 
 
 class LockTimeout(SMPError):  # somebody else is writing

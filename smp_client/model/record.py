@@ -131,6 +131,7 @@ class Record:
     file: str | None = None  # where it stands, below the root
     marks: tuple[str, ...] = ()  # `archived`, `superseded by DEC-004`
     holds: bool = True  # False for superseded, rejected, resolved …
+    notes: tuple[str, ...] = ()  # after a write: sentences for whoever wrote it
 
     def __init__(
         self, id: str, type: str, session: str, data: dict[str, Any] | str, text: str, **answer: Any

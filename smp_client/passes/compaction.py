@@ -30,7 +30,7 @@ from ..disk.bundle import Manifest
 from ..disk.place import ENDING, EVICTED, archived_scope
 from ..disk.session_files import METADATA
 from ..disk.usage import Size
-from ..model.errors import Invalid, SMPError
+from ..model.errors import Invalid, QuotaExceeded, SMPError
 from ..model.layout import is_file_id
 from ..model.outcome import Action, Outcome
 from ..model.policies import CompactionPolicy
@@ -167,17 +167,23 @@ def plan(
     items: Sequence[Item], policy: CompactionPolicy, now: datetime, target_bytes: int,
     decayed_below: float = 0.3,
 ) -> CompactionPlan:  # fmt: skip
-    """Return so many memories as reach the target; all that may go where they do not."""
+    """Return so many memories as reach the target; all that may go where they do not.
+
+    The oldest turns beyond the limit of the policy go first, whatever the target is.
+    """
     reasons = [preserved(item, policy, now) for item in items]
     free = [item for item, reason in zip(items, reasons, strict=True) if reason is None]
-    order = _candidates(free, policy, now, decayed_below)
     turns = [item for item in items if item.file == TURN.file]
+    excess = _excess(free, turns, policy)
+    gone = {one.item.key for one in excess}
+    rest = [item for item in free if item.key not in gone]
+    order = [*excess, *_candidates(rest, policy, now, decayed_below)]
     sums = [0, *accumulate(one.item.bytes for one in order)]
     room, wanted = min(int(SHARE * target_bytes), _SUMMARY_BYTES), target_bytes
     if any(one.item.file == TURN.file for one in order[: bisect_left(sums, wanted)]):
         wanted += room  # for their summaries
     while True:
-        count = min(bisect_left(sums, wanted), len(order))
+        count = max(len(excess), min(bisect_left(sums, wanted), len(order)))
         taken = order[:count]
         runs = [*_runs(turns, {one.item.id for one in taken if one.item.file == TURN.file})]
         missing = target_bytes - sums[count] + sum(len(run.summary) for run in runs)
@@ -194,6 +200,20 @@ def plan(
             why = reason or "neither decayed, nor old conversation, nor a resolved finding"
             kept.append((item, why))
     return CompactionPlan(taken, runs, kept)
+
+
+def _excess(free: Sequence[Item], turns: Sequence[Item], policy: CompactionPolicy) -> list[Taken]:
+    """Return the oldest turns that may go and that a long conversation has too many of.
+
+    A fifth more than needed go, so that the next turn does not begin this again.
+    """
+    most = policy.summarized_above_turns
+    if not most or len(turns) <= most:
+        return []
+    reason = f"the conversation has more than {most:,} turns"
+    count = len(turns) - most * 4 // 5
+    oldest = [item for item in free if item.file == TURN.file][:count]
+    return [Taken(item, OLD, reason) for item in oldest]
 
 
 def _candidates(
@@ -312,8 +332,11 @@ def _histories(session: Session) -> Iterator[Item]:
 # Compacting.
 
 
-def trigger(size: Size, policy: CompactionPolicy) -> tuple[float, str] | None:
-    """Return by how many percent a session must become smaller now, and why, or None."""
+def trigger(size: Size, policy: CompactionPolicy, turns: int = 0) -> tuple[float, str] | None:
+    """Return by how many percent a session must become smaller now, and why, or None.
+
+    A session with too many turns that is not too full is to be smaller by 0 percent.
+    """
     if not policy.automatic or size.quota_bytes <= 0:
         return None
     used_pct = 100 * size.total_bytes / size.quota_bytes
@@ -322,6 +345,9 @@ def trigger(size: Size, policy: CompactionPolicy) -> tuple[float, str] | None:
         if used_pct >= at_pct:
             why = f"it holds {used_pct:.1f} % of its quota, which is {at_pct:g} % or more"
             return reduction_pct, why
+    most = policy.summarized_above_turns
+    if most and turns > most:
+        return 0.0, f"its conversation has {turns:,} turns, which is more than {most:,}"
     return None
 
 
@@ -334,6 +360,39 @@ def policy_of(session: Session) -> CompactionPolicy:
     return session.scope.options.compaction.for_session(metadata)
 
 
+def make_room(session: Session, full: QuotaExceeded) -> str:
+    """Compact a session because a write does not fit. Return a sentence on the result.
+
+    A compaction that freed too little is not tried again until the session has changed.
+    """
+    policy = policy_of(session)
+    if not policy.automatic:
+        return "Its automatic compaction is switched off."
+    if full.needed_bytes >= full.quota_bytes:
+        return "The write alone is larger than the session may become."
+    futile = session.memory._futile
+    size, said = futile.get(session.id, (-1, ""))
+    if size == full.total_bytes:
+        return said
+    missing = full.total_bytes + full.needed_bytes - full.quota_bytes
+    share = max(policy.forced_reduction_pct, 100 * missing / full.total_bytes)
+    try:
+        outcome = compact(session, reduction_pct=min(100.0, share))
+    except SMPError as error:
+        return f"It could not be compacted: {error}"
+    freed = outcome.counts["bytes_freed"]
+    said = f"A compaction freed {max(0, freed):,} bytes."
+    if outcome.problems:
+        said = f"{said} {_capital(outcome.problems[0].removeprefix(f'{session.id}: '))}."
+    if freed < missing:
+        futile[session.id] = (outcome.counts["after_bytes"], said)
+    return said
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def compact(
     session: Session, *, reduction_pct: float | None = None, dry_run: bool = False
 ) -> Outcome:
@@ -341,9 +400,20 @@ def compact(
     share = policy_of(session).forced_reduction_pct if reduction_pct is None else reduction_pct
     if type(share) not in (int, float) or not 0 < share <= 100:
         raise Invalid([f"a session can shrink by more than 0 and at most 100 %, not by {share!r}"])
-    before, outcome = session.size().total_bytes, Outcome(dry_run=dry_run)
-    target = math.ceil(before * share / 100)
-    wanted = target + _NOTES_BYTES
+    target = math.ceil(session.size().total_bytes * share / 100)
+    return _compact(session, target, dry_run=dry_run)
+
+
+def summarise_turns(session: Session) -> Outcome:
+    """Summarise the oldest turns of a conversation that has more than its policy allows."""
+    return _compact(session, 0, dry_run=False)
+
+
+def _compact(session: Session, target: int, *, dry_run: bool) -> Outcome:
+    """Free so many bytes, or as much as may go. Turns beyond their limit go in any case."""
+    before = session.size().total_bytes
+    outcome = Outcome(dry_run=dry_run)
+    wanted = target + _NOTES_BYTES if target else 0
     if dry_run:
         made = _planned(session, wanted)
         after = before - made.bytes_freed
@@ -355,10 +425,12 @@ def compact(
         after = session.size().total_bytes
         tally.compacted(session.scope.tree.path, before - after)
     outcome.actions = made.actions(session.id)
-    if before - after < target:
+    if target and before - after < target:
         outcome.problems.append(f"{session.id}: {made.why_short(target)}")
     sizes = {"target_bytes": target, "before_bytes": before, "after_bytes": after}
     outcome.counts.update(sizes, bytes_freed=before - after)
+    if not made.taken and not outcome.problems:
+        outcome.notes.append(f"{session.id}: nothing was freed, because nothing may go")
     return outcome
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
 _INDEX = "The index cannot be used"  # so begin problems of the index
-_FACTS = ("id", "state", "last_activity", "total_bytes", "memories", "project", "topic")
+_FACTS = ("id", "state", "last_activity", "total_bytes", "quota_bytes", "utilization_pct", "level",
+          "memories", "project", "topic")  # fmt: skip
 
 
 @command("", "--all  Also archived and deleted ones.")
@@ -39,20 +40,32 @@ def sessions(call: Call) -> None:
         rows += [{"id": one.session, "state": "deleted", "last_activity": one.at,
                   "total_bytes": sum(item.length for item in one.items)}
                  for one in memory.deleted_sessions()]  # fmt: skip
-    found = [{name: row.get(name) for name in _FACTS} for row in rows]
-    columns = "id state last_activity total_bytes>? memories> project? topic"
+    shown = _FACTS if call.json else (*_FACTS, "full")
+    found = [{name: row.get(name) for name in shown} for row in rows]
+    columns = "id state last_activity total_bytes>? full>? memories> project? topic"
     call.table(columns, found, "There are no sessions.")
 
 
 def _in_use(memory: Memory) -> list[dict[str, Any]]:
     """Return each session in use as a row, also where its metadata is unreadable or too new."""
     from smp_client.ask.overview import in_use
+    from smp_client.disk.usage import level_of
     from smp_client.model.times import render_time
 
-    return [
-        {**vars(row), "last_activity": row.last_use and render_time(row.last_use)}
-        for row in in_use(memory)
-    ]
+    rows: list[dict[str, Any]] = []
+    for one in in_use(memory):
+        row = {**vars(one), "last_activity": one.last_use and render_time(one.last_use)}
+        if one.total_bytes is not None:
+            quota = one.quota_bytes or memory.options.quota_bytes
+            pct = 100 * one.total_bytes / quota
+            row |= {
+                "quota_bytes": quota,
+                "utilization_pct": round(pct, 1),
+                "level": level_of(pct),
+                "full": f"{pct:.0f} %",
+            }
+        rows.append(row)
+    return rows
 
 
 @command("SESSION", "--reason WHY:activated  Why; it is written down.")
@@ -293,6 +306,7 @@ def doctor(call: Call) -> None:
 def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     """Yield each problem, with the next step in its sentence, and the area that it is in."""
     from smp_client.disk.place import Place
+    from smp_client.disk.usage import WARNING_PCT, size_notes
     from smp_client.index.status import read_status
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import sentence
@@ -313,8 +327,12 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
         yield "index" if problem.startswith(_INDEX) else "daemon", problem
     if status.health == "unknown":
         return
-    for item in check_all(call.memory()):
+    memory = call.memory()
+    for item in check_all(memory):
         yield "files", sentence(item)
+    for _, pct, note in size_notes(memory.tree, memory.options.quota_bytes):
+        if pct >= WARNING_PCT:
+            yield "sessions", note
     where = service_place(system=False)
     content = unit.read(where)
     if content is not None and not unit.is_ours(content):

@@ -106,7 +106,7 @@ def add(call: Call) -> None:
     fields |= parse_fields(call.field)
     taken = target.scope.redaction.spotted(fields)
     record = _write(target, kind, name, fields)
-    notes = _notes(memory, record)
+    notes = [*record.notes, *_notes(memory, record)]
     call.print({**out.record_json(record), "redacted": taken, "notes": notes}, record.id)
     _note_secrets(taken)
     for note in notes:
@@ -142,6 +142,8 @@ def _add_many(call: Call) -> None:
                 raise Invalid([f"entry {number}: {one}" for one in error.problems]) from error
     call.print([out.record_json(one) for one in records], "\n".join(one.id for one in records))
     _note_secrets(target.scope.redaction.spotted({"entries": entries}))
+    for note in transaction.notes:
+        out.tell(f"note: {note}", err=True)
 
 
 def _listed(content: bytes) -> list[dict[str, Any]]:

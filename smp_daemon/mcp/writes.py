@@ -46,6 +46,7 @@ def record(desk: Desk, given: Given) -> Answer:
             new = _written(together, given, author)
             for word, old in about:
                 together.relate(new.id, old, RELATIONS[word])
+        new.notes = together.notes
     else:
         new = _written(session, given, author)
     data: dict[str, Any] = {"id": name(new)}
@@ -54,6 +55,9 @@ def record(desk: Desk, given: Given) -> Answer:
         data["redacted"] = redacted
         kinds = ", ".join(f"{count} {kind}" for kind, count in redacted.items())
         said += f" Redacted as secret: {kinds}."
+    if new.notes:
+        data["notes"] = list(new.notes)
+        said += f" {' '.join(new.notes)}"
     if near:
         data["similar"] = near
         said += f" Near to it: {', '.join(near)}. Forget one that says the same;"
