@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from smp_client import Memory, QuotaExceeded, Session
+from smp_client.model.policies import CompactionPolicy
 
 BIG = "x" * 30_000
 
@@ -128,7 +129,9 @@ def test_a_session_can_be_filled_to_the_last_byte(filled: Session, memory: Memor
     while quota != walked(memory) + needed:  # the limit itself takes some bytes
         quota = walked(memory) + needed
         path.write_text(re.sub(r"quota_bytes: \d+", f"quota_bytes: {quota}", path.read_text()))
-    session = Memory(memory.root).session("s1")
+    # Nothing is compacted, which would make room.
+    policy = CompactionPolicy(automatic=False)
+    session = Memory(memory.root, compaction=policy).session("s1")
     session.record_finding("z" * 1000, discovered_by="a", timestamp="2026-01-01T00:00:00Z")
     size = session.size()
     assert size.total_bytes == size.quota_bytes == walked(memory)
