@@ -160,7 +160,7 @@ def test_a_year(
 ) -> None:
     monkeypatch.setattr("smp_client.change.latecomers.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
-    year = Year(tmp_path / "sessions", sessions, days, seed=4)
+    year = Year(tmp_path / "sessions", sessions, days, seed=8)
     monkeypatch.setattr("smp_client.passes.purge.running_s", lambda: (year.now - START).total_seconds())
     while year.now < year.end:
         year.live()
