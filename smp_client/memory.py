@@ -373,6 +373,16 @@ class Memory(Place):
         asker = self._asker_of([one.id for one in held])
         return asker.ask(lambda view: statistics_of(view, size))
 
+    def rebuild_index(self, session: str | None = None, *, timeout_s: float = 600.0) -> str:
+        """Rebuild the index, and write `indexes/*.yaml` and the counts in `metadata.yaml` again.
+
+        With a session, these files are written for it alone. Return who did it: `daemon` or `here`.
+        """
+        from .passes.for_people import rebuild_index
+
+        name = None if session is None else self._id_of(session)
+        return rebuild_index(self, name, timeout_s)
+
     def archive_session(
         self, session_id: str, reason: str = "archived by hand", *, dry_run: bool = False
     ) -> Outcome:

@@ -224,6 +224,7 @@ class Maintenance:
         root = run.root
         rebuild(root.memory, root.index)
         root.note_vanished()
+        root.derived.note_stale()
         root.edits.look()
         yield
 

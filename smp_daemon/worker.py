@@ -237,7 +237,10 @@ class Worker:
             for scope in taken.changed - {GLOBAL}:
                 if not is_archived(scope):
                     root.derived.note(scope)
+            for scope in taken.without_indexes:
+                root.derived.note(scope)
             if is_scan:
+                root.derived.note_stale()
                 root.edits.is_unfinished = True  # the next look around searches: READY comes first
             else:
                 root.apart(SECRETS, root.edits.look)

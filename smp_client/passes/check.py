@@ -14,16 +14,27 @@ from typing import TYPE_CHECKING
 
 from ..disk import bundle, journal
 from ..disk.foreign import foreign, odd_locks
-from ..disk.place import Place, directory_of, files_of, is_archived, scopes
+from ..disk.locks import holder
+from ..disk.place import FILES, Place, directory_of, files_of, is_archived, scopes
 from ..disk.quarantine import NOTE, REJECTED, described, rejected
 from ..disk.session_files import METADATA
 from ..disk.tree import Tree
 from ..disk.usage import require_readable
 from ..index.status import SILENT_AFTER_S
 from ..index.take_in import ids_in
+from ..index.topics import render
 from ..model import layout
 from ..model.errors import NewerFormat, SessionNotFound, SMPError
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL
+from ..model.layout import (
+    ACTIVE,
+    ARCHIVED,
+    DELETED,
+    GLOBAL,
+    JOURNAL,
+    LEAD,
+    LEAD_SCOPE,
+    YAML_INDEXES,
+)
 from ..model.metadata_forms import senseless
 from ..redaction.redact import harmless
 from ..text.mapping import load_mapping
@@ -32,6 +43,7 @@ if TYPE_CHECKING:
     from ..memory import Memory
     from ..session import RecordFiles, Session
 
+_WRITTEN_AFTER_S = 120.0  # a daemon has written the files for people by then
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
 _LOOK = "Copy the bytes that you need, and remove it with the note beside it."
 BY_HAND = "Mend it by hand."
@@ -69,6 +81,7 @@ def check(memory: Memory) -> list[Complaint]:
             with suppress(SessionNotFound):  # it went while we looked
                 files = memory.everywhere if scope == GLOBAL else memory._session(scope)
                 found += _of_files(memory, scope, files)
+                found += _of_indexes(memory, scope)
     found += _leftovers(memory, None)
     away = {name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)}
     return found + [complaint for name in sorted(away) for complaint in check_bundles(memory, name)]
@@ -78,7 +91,8 @@ def validate(session: Session) -> list[Complaint]:
     """Return the faults of one session and its bundles."""
     session.scope.require()
     place, name = Place(session.scope.tree.path), session.id
-    found = [*_of_files(place, name, session), *_leftovers(place, name)]
+    found = [*_of_files(place, name, session), *_of_indexes(session.memory, name)]
+    found += _leftovers(place, name)
     return found + check_bundles(place, name)
 
 
@@ -116,6 +130,35 @@ def _of_metadata(scope: str, content: bytes) -> Iterator[Complaint]:
     with suppress(SMPError):  # metadata that cannot be read are named with the other files
         for problem in senseless(load_mapping(content, "session", METADATA)):
             yield Complaint(scope, METADATA, None, problem, "It is ignored. Correct it by hand.")
+
+
+def _of_indexes(memory: Memory, scope: str) -> list[Complaint]:
+    """Return the files for people that do not say what the memories say.
+
+    Files that changed a moment ago do not count, because a daemon writes them after the memories.
+    A session that no daemon and nobody else has written them for has none.
+    """
+    found: list[Complaint] = []
+    if scope == GLOBAL:
+        return found
+    tree = memory.tree
+    top = directory_of(scope)
+    with suppress(SMPError, OSError):  # what cannot be read is named by others
+        present = [name for name in YAML_INDEXES if tree.exists(f"{top}/{name}")]
+        files = [f"{top}/{name}" for name in FILES if tree.exists(f"{top}/{name}")]
+        newest = max((tree.stat(path).st_mtime for path in files), default=time.time())
+        is_led = holder(tree, LEAD_SCOPE, LEAD) is not None
+        if not (present or is_led) or time.time() - newest < _WRITTEN_AFTER_S:
+            return found
+        rendered = memory._asker_of([scope]).ask(lambda view: render(view.index, scope))
+        for file in YAML_INDEXES:
+            problem = "it is missing"
+            if file in present:
+                if tree.read(f"{top}/{file}") == rendered[file.rpartition("/")[2]]:
+                    continue
+                problem = "it does not say what the memories say"
+            found.append(Complaint(scope, file, None, problem, f"Run smp reindex {scope}."))
+    return found
 
 
 def _unreadable(scope: str, file: str, error: Exception, advice: str) -> Complaint:

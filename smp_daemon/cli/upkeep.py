@@ -244,10 +244,14 @@ def sync(call: Call) -> None:
         out.tell(waits, err=True)
 
 
-@command("", "--timeout SECONDS:600  How long to wait for the daemon.")
+@command("[SESSION]", "--timeout SECONDS:600  How long to wait for the daemon.")
 def reindex(call: Call) -> None:
-    """Rebuild the index from the files."""
-    _bring_up_to_date(call, "reindex")
+    """Rebuild the index from the files, and the files in indexes/; SESSION is only that one."""
+    memory = call.memory()
+    name = memory.session(call.session).id if call.session else None
+    done_by = memory.rebuild_index(name, timeout_s=call.timeout)
+    who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
+    call.print({"request": "reindex", "done_by": done_by}, f"reindex done, {who}")
 
 
 def _bring_up_to_date(call: Call, request: Request) -> str:

@@ -9,7 +9,7 @@ from smp_client import Memory
 from smp_client.disk.place import archived_scope, files_of, has_moved, is_archived, is_of, scopes
 from smp_client.index.database import Index, outdated
 from smp_client.index.take_in import refresh
-from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
+from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL, YAML_INDEXES
 
 BATCH_FILES = 200  # a scan commits after so many, so that queries find the first files early
 
@@ -22,6 +22,7 @@ class Taken:
     files: int = 0
     changed: set[str] = field(default_factory=set)  # sessions
     inboxes: set[str] = field(default_factory=set)  # sessions that may have drops
+    without_indexes: set[str] = field(default_factory=set)  # sessions that lost files for people
     vanished: set[str] = field(default_factory=set)  # sessions in the index and not on disk
 
 
@@ -81,6 +82,8 @@ def _files_at(memory: Memory, index: Index, path: str, taken: Taken) -> list[tup
         taken.inboxes.add(scope)
     elif is_of(scope, file):
         found.append((scope, file))
+    elif (file == "indexes" or file in YAML_INDEXES) and not memory.tree.exists(path):
+        taken.without_indexes.add(scope)
     elif file in ("", "agent-states", "artifacts"):
         taken.inboxes |= {scope} - {GLOBAL}
         found += all_files(scope)
