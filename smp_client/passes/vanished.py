@@ -65,14 +65,14 @@ def settle(
     if not is_believed and (problem := _too_many(memory, index, by_session)):
         outcome.problems.append(problem)
         by_session = {name: rows for name, rows in by_session.items() if is_kept(memory, name)}
-    purged = tombstones.load(memory.tree) if by_session else {}
     for name, rows in by_session.items():
         scope = memory._scope(name)
         try:
             with scope.undisturbed("asking where memories went", is_new=True):
                 case = _Case(memory, scope, rows)
-                if name in purged:
-                    case.explain(gone.purged_among(rows, purged[name], is_there=case.is_kept))
+                # Under the lock of the purge: one that ends later would leave its memories here.
+                if purged := tombstones.load(memory.tree).get(name):
+                    case.explain(gone.purged_among(rows, purged, is_there=case.is_kept))
                 outcome.actions += case.settle(index)
         except LockTimeout:
             outcome.counts[BUSY] += 1

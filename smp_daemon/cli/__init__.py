@@ -37,7 +37,7 @@ GROUPS = {
         "show": ("search", "Show a session in short, or memories of it whole."),
         "resolve": ("write", "Close findings of SESSION and say how they were resolved."),
         "update": ("write", "Change the text or other fields of memories of SESSION."),
-        "supersede": ("write", "Say that OLD no longer holds, because NEW of SESSION does."),
+        "supersede": ("write", "Say that OLD no longer holds, because NEW does."),
         "relate": ("write", "Say how NEW of SESSION is related to OLD."),
         "pin": ("write", "Never let memories of SESSION decay or be evicted."),
         "unpin": ("write", "Let pinned memories of SESSION decay again."),
@@ -90,7 +90,7 @@ ALIASES = {
     "remove": "delete",
     "anonymise": "anonymize",
 }
-_EPILOG = "smp help COMMAND explains a command. smp ls, get and rm are sessions, show and delete."
+_EPILOG = "ls, get and rm are sessions, show and delete; smp help COMMAND explains a command."
 
 
 class LazyGroup(click.Group):

@@ -270,4 +270,4 @@ def test_help_shows_every_command_in_its_group(tmp_path: Path) -> None:
     titles = re.findall(r"^([A-Z]\w+(?: \w+)*):$", shown, re.MULTILINE)
     assert titles == ["Options", "Start", "Write and ask", "Look after", "Privacy", "Move",
                       "Rarely needed"]  # fmt: skip
-    assert re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^  ([a-z]+)  ", shown, re.MULTILINE) == list(COMMANDS)

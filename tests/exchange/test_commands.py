@@ -103,4 +103,5 @@ def test_errors_are_one_sentence(root: Path, tmp_path: Path) -> None:
     "import . --migrate --dry-run",
 ])  # fmt: skip
 def test_usage(root: Path, arguments: str) -> None:
-    assert "Usage" in ran(*arguments.split(), "--root", root, code=2)
+    said = ran(*arguments.split(), "--root", root, code=2)
+    assert ('"error"' if "--json" in arguments else "Usage") in said
