@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 CONTEXT_SWITCH = "context_switch"  # the type of a turn
 _ATTEMPTS = 50  # at a change that conflicts with changes of other writers
+# Counts, state and the time of a compaction are written into a full session, too.
+_BOOKKEEPING_BYTES = 1024
 
 
 class Problem(NamedTuple):
@@ -281,8 +283,9 @@ class RecordFiles(Writer):
             parts, kinds = plain_parts(changes_of(old), self.scope.redaction)
             parts = with_counts(parts, old.get(FIELD), kinds) if kinds else parts
             new = replace_parts(content, top, parts, file)
-            if quota is not None:
-                self.scope.usage.require(self.scope.name, len(new) - len(content), quota)
+            growth = len(new) - len(content)
+            if quota is not None and growth > _BOOKKEEPING_BYTES:
+                self.scope.usage.require(self.scope.name, growth, quota)
             return new
 
         with self.scope.locked([file], f"changing {file}"):

@@ -104,7 +104,8 @@ def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complai
                 advice = BY_HAND if bad.problem.startswith(_NAMELESS) else MEND
                 yield Complaint(scope, bad.file, bad.line, bad.problem, advice)
     if scope != GLOBAL:
-        yield from _of_metadata(scope, files.scope.read(METADATA))
+        with suppress(SMPError, OSError):  # metadata that cannot be read are named below
+            yield from _of_metadata(scope, files.scope.read(METADATA))
     top, tree = directory_of(scope), memory.tree
     for one in tree.walk(top):
         if one.problem:

@@ -208,7 +208,7 @@ def test_a_file_of_more_than_four_quotas_is_named_and_not_parsed(
             file.write(f"  - id: DEC-long\n    decision: {'long ' * 8_500_000}\n")
         with (memory.root / "active/s1/findings.yaml").open("a") as file:
             file.write("  - no mapping\n")
-        named = "(s1/decisions.yaml, s1/findings.yaml). smp check says why."
+        named = "(s1/decisions.yaml, s1/findings.yaml). smp check says why"
         wait_until(lambda: named in " ".join(status(memory.root)["problems"]), "status names it")
         assert peak_kb(daemon) - before_kb < 150_000
         said = smp("check", "--root", memory.root).stdout
