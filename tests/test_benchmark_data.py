@@ -5,6 +5,7 @@ Each project is checked without a tree of memories, so that a slip in a file is 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,11 @@ PREFIXES = {
     "learning": "LEARN",
 }
 WORDINGS = {"same", "forms", "other"}
+FUNCTION_WORDS = re.compile(
+    r"\b(a|about|after|an|and|are|at|be|by|can|did|do|does|for|from|had|has|have|how|i|in|is|it|its"
+    r"|may|me|must|my|no|not|of|on|one|or|our|that|the|them|there|they|this|to|was|we|were|what"
+    r"|when|where|which|while|who|whom|whose|why|will|with|without|you)\b"
+)
 
 each_project = pytest.mark.parametrize("project", PROJECTS, ids=lambda project: project.name)
 
@@ -55,6 +61,12 @@ def names(project: Path) -> set[str]:
 def tasks(project: Path) -> list[dict[str, Any]]:
     file = project / "tasks.yaml"
     return list(read(file)) if file.exists() else []
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a text that have a meaning of their own, without the s of a plural."""
+    meaning = FUNCTION_WORDS.sub(" ", text.lower())
+    return {word.removesuffix("s") for word in re.findall(r"\w+", meaning)}
 
 
 def kind_of(memory: dict[str, Any]) -> str:
@@ -144,3 +156,15 @@ def test_questions_are_worded_in_three_ways_alike(project: Path) -> None:
     files = sorted(project.glob("questions*.yaml"))
     worded = [question["how"] for file in files for question in read(file) if "how" in question]
     assert Counter(worded) == (dict.fromkeys(WORDINGS, 20) if worded else {})
+
+
+@each_project
+def test_a_question_in_other_words_shares_none_with_its_answer(project: Path) -> None:
+    answers = {f"{session}/{memory['id']}": memory for session, memory in memories(project)}
+    for file in sorted(project.glob("questions*.yaml")):
+        for question in read(file):
+            if question.get("how") == "other":
+                answer = answers[question["right"]]
+                said = (answer[kind_of(answer)], answer.get("rationale"), answer.get("resolved"))
+                shared = words(question["ask"]) & words(f"{said} {answer.get('tags')}")
+                assert shared == set(), question["ask"]
