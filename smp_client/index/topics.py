@@ -1,13 +1,16 @@
 """The topics and the events of sessions: as answers, and as the YAML files in `indexes/`.
 
 The **weight** of a topic is the share of memories that are about it, the session counted as one.
-Its **subtopics** are those one level below it by name.
+A turn is about the topics that it says. The **subtopics** of a topic are those one level below it
+by name, and tags that occur only together with it.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +21,9 @@ from ..model.layout import ACTIVE, ARCHIVED, YAML_INDEXES
 from ..model.record import SESSION_KINDS, TURN, name_of, type_of
 from ..model.times import render_time, time_at
 from ..text.values import Value, render_entries
-from .database import Index
-from .mentions import NO_TIME
-from .sql import within
+from .database import Index, owner_word
+from .mentions import NO_TIME, TAG
+from .sql import Sql, within
 from .validity import STATE, SUMMARY, marks
 
 if TYPE_CHECKING:
@@ -47,6 +50,13 @@ SELECT m.key, m.scope, m.id, m.type, m.timestamp, m.actor, m.text,
 FROM memories m WHERE m.{{}} AND m.type <> '{SUMMARY}' AND m.at BETWEEN ? AND ?
 ORDER BY m.at, LENGTH(m.id), m.id, m.scope, m.start
 """
+
+
+_SAID = (
+    f"SELECT COALESCE(m.at, {NO_TIME}), m.id, m.scope FROM words"
+    " CROSS JOIN memories m ON m.key = words.rowid WHERE words MATCH ? AND m.type = ? AND m.{}"
+)
+_WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,11 @@ def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
     rows: dict[str, list[tuple[Any, ...]]] = {}
     for topic, *row in ask(found, of.parameters):
         rows.setdefault(topic, []).append(tuple(row))
+    first = sorted(rows, key=lambda topic: -sum(row[1] for row in rows[topic]))
+    for topic in first[:_TOPICS_AND_AGENTS]:
+        if turns := _turns(index, scopes, topic):
+            others = [row for row in rows[topic] if row[0] != TURN.name]
+            rows[topic] = [*others, turns]
     # The summary of an archived session counts as the session.
     everything = (
         f"SELECT (SELECT SUM(memories) FROM scopes WHERE {of.text}), (SELECT COUNT(*)"
@@ -101,8 +116,10 @@ def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
     mentions = {topic: sum(row[1] for row in some) for topic, some in rows.items()}
     below: dict[str, list[str]] = {topic: [] for topic in rows}
     order = sorted(mentions, key=lambda topic: (-mentions[topic], topic))
+    wider = _wider(index, of)
     for topic in order:
-        below.get(topic.rpartition(".")[0], []).append(topic)
+        for name in dict.fromkeys([topic.rpartition(".")[0], *wider.get(topic, ())]):
+            below.get(name, []).append(topic)
     return [
         Topic(
             topic,
@@ -115,6 +132,43 @@ def topics_of(index: Index, scopes: Sequence[str]) -> list[Topic]:
         )
         for topic in order
     ]
+
+
+def _turns(index: Index, scopes: Sequence[str], topic: str) -> tuple[Any, ...] | None:
+    """Return the turns about a topic as one row of `topics_of`: they say it, or refer to it."""
+    of = within("scope", scopes)
+    asked = f"SELECT at, id, scope FROM topics WHERE {of.text} AND topic = ? AND type = ?"
+    found = {*index.execute(asked, (*of.parameters, topic, TURN.name))}
+    if words := " ".join(_WORD.findall(topic)):
+        match = f'{{text}} : "{words}"'
+        if len(scopes) == 1:  # so that other sessions cost nothing
+            match = f"owner : {owner_word(scopes[0])} AND ({match})"
+        said = index.execute(_SAID.format(of.text), (match, TURN.name, *of.parameters))
+        found |= {*said}
+    if not found:
+        return None
+    times = [at for at, _, _ in found if at != NO_TIME]
+    is_one = len(scopes) == 1
+    ids = [name if is_one else f"{session_of(scope)}/{name}" for _, name, scope in sorted(found)]
+    last = max(times, default=None)
+    return (TURN.name, len(ids), min(times, default=NO_TIME), last, json.dumps(ids))
+
+
+def _wider(index: Index, of: Sql) -> dict[str, set[str]]:
+    """Return for each tag the tags that every memory with it has, and others too."""
+    asked = f"SELECT memory, topic FROM topics WHERE {of.text} AND how = {TAG} AND memory > 0"
+    tags: dict[int, set[str]] = {}
+    for memory, tag in index.execute(asked, of.parameters):
+        tags.setdefault(memory, set()).add(tag)
+    counts = Counter(tag for some in tags.values() for tag in some)
+    found: dict[str, set[str]] = {}
+    for some in tags.values():
+        for tag in some:
+            found[tag] = found[tag] & some if tag in found else {*some}
+    return {
+        tag: {other for other in shared if counts[other] > counts[tag]}
+        for tag, shared in found.items()
+    }
 
 
 def timeline_of(

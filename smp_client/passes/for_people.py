@@ -21,6 +21,7 @@ from ..model.errors import SessionNotFound, SMPError
 from ..model.layout import ACTIVE, INDEX_FILE, YAML_INDEXES
 from ..model.record import TURN
 from ..model.times import parse_time, render_time
+from ..text.values import Value
 from .repair import make_metadata
 from .vanished import settle_here
 
@@ -39,6 +40,10 @@ SELECT actor FROM memories WHERE scope = ? AND type = ? AND actor <> '' GROUP BY
 ORDER BY MIN(start)
 """
 _TYPES = "SELECT type, COUNT(*) FROM memories WHERE scope = ? GROUP BY type"
+
+
+class _Removed(Exception):
+    """The metadata are gone, and are made again when the index has missed them."""
 
 
 def rebuild_index(memory: Memory, session_id: str | None, timeout_s: float) -> str:
@@ -114,8 +119,17 @@ def _write_metadata(session: Session, index: Index) -> bool:
     metadata = session.metadata()
     if not metadata or not _changes(session, index, metadata):
         return False
+
     # Computed again under the lock: fields that a purge removes meanwhile stay away.
-    session.change_metadata(lambda now: _changes(session, index, now))
+    def changes_of(now: dict[str, Value]) -> dict[str, Any]:
+        if not now:
+            raise _Removed
+        return _changes(session, index, now)
+
+    try:
+        session.change_metadata(changes_of)
+    except _Removed:
+        return False  # a moment ago: counts alone must not pass for the metadata
     return True
 
 

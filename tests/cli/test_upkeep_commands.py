@@ -152,10 +152,10 @@ def test_a_purge_says_why_overdue_memories_stay(root: Path) -> None:
 def test_repair_mends_files_and_names_the_rest(root: Path) -> None:
     with (root / "active/new-1/decisions.yaml").open("ab") as file:
         file.write(b'  - id: DEC-004 # smp\n    timestamp: "2026')
-    (root / "active/old/metadata.yaml").unlink()
     archive = root / "archived/packed-1/archive.tar.gz"
     archive.write_bytes(archive.read_bytes()[:-20])
     run(root, "reindex")
+    (root / "active/old/metadata.yaml").unlink()
     (root / INDEX_FILE).write_bytes(b"no index at all" * 1000)
     found = {one["scope"] for one in run_json(root, "check", code=1)}
     assert {"new-1", "archived/packed-1"} <= found

@@ -57,9 +57,29 @@ def test_a_topic_says_how_much_there_is_about_it_and_what(first: Session) -> Non
                "turns": ["turn-1"]}  # fmt: skip
     times = (f"{DAY}10:00:00Z", f"{DAY}10:30:00Z")
     # The session itself, and then all of its memories.
-    assert topics["security"] == Topic("security", 1.0, 4, *times, related, ())
+    # These tags stand only beside it.
+    below = ("mfa", "oauth.tokens")
+    assert topics["security"] == Topic("security", 1.0, 4, *times, related, below)
     assert topics["oauth"].subtopics == ("oauth.tokens",)
     assert topics["oauth"].related["decisions"] == ["DEC-001"]
+
+
+def test_a_turn_counts_for_the_topics_that_it_says_as_in_by_topic(memory: Memory) -> None:
+    """With the tags of the documents: authentication has the subtopics mfa and oauth."""
+    session = memory.create_session(id="said")
+    for tags in (["authentication", "mfa"], ["authentication", "oauth"]):
+        session.record_decision("Decided", made_by="architect", tags=tags)
+    session.add_turn("user", "How does authentication work?")
+    session.add_turn("veritas", "With tokens")
+    session.add_turn("user", "And authentication on phones, with MFA?")
+    topics = about(session)
+    topic = topics["authentication"]
+    assert topic.related["turns"] == ["turn-1", "turn-3"]
+    assert (topic.mentions, topic.weight) == (4, round(4 / 6, 2))
+    assert topic.subtopics == ("mfa", "oauth")
+    assert topics["mfa"].related["turns"] == ["turn-3"]
+    found = [one.id for one in session.by_topic("authentication", types="turn", sort="oldest")]
+    assert found == topic.related["turns"]
 
 
 def test_a_timeline_is_in_order_and_can_be_of_a_time(first: Session) -> None:
