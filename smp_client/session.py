@@ -19,6 +19,7 @@ from .disk.scope import Scope
 from .disk.session_files import METADATA, artifact_file, parse_artifact, state_file
 from .disk.tree import version_of
 from .disk.usage import Size
+from .disk.wakeup import wake
 from .model import errors
 from .model.door import front_door
 from .model.layout import GLOBAL, check_file_id
@@ -229,6 +230,7 @@ class RecordFiles(Writer):
         with tally.timed(self.scope.tree.path, tally.WRITE):
             value = self._fitted(lambda: append(self.scope, kind, body, self.quota_bytes))
         tally.redacted(self.scope.tree.path, body.get(FIELD))
+        wake(self.scope)
         record = as_record(kind, self.scope.name, value)
         record.notes = self._size_notes()
         return record
@@ -480,7 +482,7 @@ class Session(RecordFiles):
         self.update_metadata(status="active", status_reason=reason, last_accessed=now)
 
     def deactivate(self, reason: str = "deactivated by hand") -> None:
-        """Mark the session as not in use, until the lifecycle pass sees its next use."""
+        """Mark the session as not in use, until its next use."""
         self.update_metadata(status="idle", status_reason=reason)
 
     def decay(self, *, dry_run: bool = False) -> Outcome:

@@ -15,6 +15,7 @@ from .disk.session_files import (
     state_file,
     state_history_entry,
 )
+from .disk.wakeup import wake
 from .model.door import front_door
 from .model.errors import Conflict, TransactionEnded
 from .model.record import (
@@ -142,6 +143,7 @@ class Transaction(Writer):
         with tally.timed(self.scope.tree.path, tally.WRITE):
             kept = self._session._fitted(lambda: apply(self.scope, request))
         self.notes = self._session._size_notes()
+        wake(self.scope)
         if kept:
             said = "was changed by hand just now, and stays; all else is written."
             raise Conflict(f"{', '.join(kept)} {said}")

@@ -222,7 +222,7 @@ LATE = {
         "smp_client.passes.repair", "smp_client.passes.compaction",
         "smp_client.passes.decay", "smp_client.passes.lifecycle", "smp_client.session_name",
         "smp_client.disk.access", "smp_client.disk.journal", "smp_client.disk.scope",
-        "smp_client.disk.session_files", "smp_client.index.take_in", "smp_client.session",
+        "smp_client.disk.session_files", "smp_client.disk.wakeup", "smp_client.index.take_in", "smp_client.session",
         "smp_client.text.format",
     ),
 }  # fmt: skip

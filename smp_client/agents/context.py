@@ -96,18 +96,23 @@ def context_of(asker: Asker, request: Request, rights: Rights) -> Context:
     """Return the context that a request asks for, of the sessions that the asker knows."""
     request = request.checked()
     found: list[Context] = []
+    read: list[list[Record]] = []
 
     def question(view: View, want: Wanted) -> Answer:
-        found.append(_written(_Choice(view, want, request, rights), request))
+        page, records = _written(_Choice(view, want, request, rights), request)
+        found.append(page)
+        read.append(records)
         return Answer()
 
     of = request.project
     answer = asker.answer(question, {"project": of} if of is not None else {})
     found[-1].note = answer.note
+    asker.note(read[-1])
     return found[-1]
 
 
-def _written(chosen: _Choice, request: Request) -> Context:
+def _written(chosen: _Choice, request: Request) -> tuple[Context, list[Record]]:
+    """Return the page, and the memories on it."""
     # A short name: the sentence behind it must stand on every page.
     of = f" of {fenced(plain_name(request.project))}" if request.project else ""
     named = {"Agent": request.agent, "Topic": request.topic, "Task": request.task}
@@ -123,7 +128,7 @@ def _written(chosen: _Choice, request: Request) -> Context:
     context = Context(page.text)
     context.included = tuple(map(chosen.name, shown_records))
     context.left_out = tuple(map(chosen.name, others))
-    return context
+    return context, shown_records
 
 
 class _Choice:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ..disk import tally
+from ..disk import access, tally
 from ..disk.place import session_of
 from ..disk.policy import Options, published
 from ..index.fresh import Answered, Fresh, Question
@@ -18,6 +18,7 @@ from ..model.record import GLOBAL_KINDS, SESSION_KINDS
 from .argument import sayable
 from .options import Answer, QueryOptions, Wanted, wanted
 from .priorities import View, prepare
+from .readings import take_in_readings
 from .unknown import unknown_names
 
 if TYPE_CHECKING:
@@ -66,12 +67,30 @@ class Asker(NamedTuple):
         return found.answer
 
     def noted(self, record: Record) -> Record:
-        """Note that a memory is read, where that counts; in a bundle nothing changes by it."""
-        if self.options.count_access and not is_away(record.marks):
-            from ..disk import access  # late: it loads all that writes, and a list is no reading
-
-            access.note(self.scope(record.session), record.id, self.options.clock())
+        """Note that a memory is read, and return it."""
+        self.note([record])
         return record
+
+    def note(self, records: Iterable[Record]) -> None:
+        """Note that memories are read, where that counts; in a bundle nothing changes by it.
+
+        A session that rests is active again.
+        """
+        if not self.options.count_access:
+            return
+        ids: dict[str, list[str]] = {}
+        for record in records:
+            if not is_away(record.marks):
+                ids.setdefault(record.session, []).append(record.id)
+        if not ids:
+            return
+        from ..disk.wakeup import wake  # late: it loads all that writes, and a list is no reading
+
+        now = self.options.clock()
+        for session, read in ids.items():
+            scope = self.scope(session)
+            access.note(scope, list(dict.fromkeys(read)), now)
+            wake(scope)
 
     def ask(self, question: Callable[[View], T]) -> T:
         """Return the answer of a question that is no list of memories."""
@@ -85,6 +104,7 @@ class Asker(NamedTuple):
 
         def ready(index: Index) -> None:
             prepare(index, now, policy)
+            take_in_readings(index, self.fresh.place.tree, self.scopes)
 
         with tally.timed(self.fresh.place.tree.path, tally.QUERY):
             return self.fresh.answer(Question(self.scopes, ready, asked))

@@ -228,13 +228,16 @@ def records(view: View, want: Wanted) -> dict[int, Record]:
         by_key = records(view, of_keys(keys)._replace(explain=want.explain))
         return {key: by_key[key] for key in keys}
     parts = _parts(columns) if want.explain else f"{columns.priority} AS priority"
-    rows = ask(f"SELECT {_READ}, {score} AS score, {parts} {joined} {rest}", given)
+    read = f"{_READ}, {columns.accesses}, {columns.last}"
+    rows = ask(f"SELECT {read}, {score} AS score, {parts} {joined} {rest}", given)
     by_key, past = dict[int, Record](), list[int]()
-    for key, memory_id, kind, scope, file, data, text, is_past, score, *numbers in rows:
+    for key, memory_id, kind, scope, file, data, text, is_past, uses, last, score, *numbers in rows:
         session, path, away = _place(scope, file)
         record = by_key[key] = Record(memory_id, type_of(kind), session, data, text)
         record.score, record.priority_now = round(score, 4), round(numbers[0], 4)
         record.file, record.marks = path, away
+        record.uses_now = uses
+        record.used_now = last
         if is_past:
             past.append(key)
             record.holds = False

@@ -1,7 +1,7 @@
 """The priority of memories as of now, inside the index: the formula of model/priority.py in SQL.
 
-Temporary tables of the connection hold the rules of the policy, and the time of the question. A
-reading counts once the decay pass has added it to the record.
+Temporary tables of the connection hold the rules of the policy, the time of the question, and the
+readings that no decay pass has added to the records yet (see readings.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ CREATE TEMP TABLE IF NOT EXISTS rules (
     boost_cap REAL, PRIMARY KEY (scope, standing)
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS clock (now INTEGER);
+CREATE TEMP TABLE IF NOT EXISTS readings (
+    scope TEXT, id TEXT, accessed INTEGER, accesses INTEGER, PRIMARY KEY (scope, id)
+) WITHOUT ROWID;
 """
 _HAS_RULES = "metadata LIKE '%decay_config%'"
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
@@ -58,6 +61,12 @@ class View:
         """Return whether every memory of the index is in these scopes."""
         return self.counts[0] == self.counts[1]
 
+    @property
+    def has_readings(self) -> bool:
+        """Return whether a memory of these scopes was read since the last decay pass."""
+        logs = self.index.readings
+        return any(log.end for log in logs.values()) and any(scope in logs for scope in self.scopes)
+
     @cached_property
     def own_rules(self) -> list[str]:
         """The sessions that have rules of their own, which are inserted now."""
@@ -76,6 +85,8 @@ class Columns(NamedTuple):
     recency: str
     state: str
     holds: str  # a factor of the score: less than 1 for a memory that no longer holds
+    accesses: str  # how often it was read
+    last: str  # when it was last read, else when it was made
 
 
 def prepare(index: Index, now: datetime, policy: Policy) -> None:
@@ -112,15 +123,22 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
         status = f"COALESCE(s.status, CASE WHEN m.scope GLOB '{ARCHIVED}/*' THEN '{ARCHIVED}' END)"
         state = f"CASE {status} {cases} ELSE 1.0 END" if cases else state
         state += f" * CASE m.type WHEN '{SUMMARY_TYPE}' THEN {SUMMARY} ELSE 1.0 END"
-    idle = "MAX(0, now - COALESCE(m.accessed, m.at, now))"
+    last = "COALESCE(m.accessed, m.at, now)"
+    accesses = "m.accesses"
+    if view.has_readings:
+        joined += " LEFT JOIN temp.readings a ON a.scope = m.scope AND a.id = m.id"
+        last = f"MAX({last}, COALESCE(a.accessed, {last}))"
+        accesses = "(m.accesses + COALESCE(a.accesses, 0))"
+    idle = f"MAX(0, now - {last})"
     age = "MAX(0, now - COALESCE(m.at, now))"
     priority = (
         "MAX(r.floor, 0.0, MIN(1.0, COALESCE(m.base, r.base)"
         f" * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
-        " + MIN(r.boost_cap, m.accesses * r.boost)))"
+        f" + MIN(r.boost_cap, {accesses} * r.boost)))"
     )
     recency = f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})"
-    return joined, Columns(priority, recency, state, factor(view.weights.ended))
+    holds = factor(view.weights.ended)
+    return joined, Columns(priority, recency, state, holds, accesses, last)
 
 
 def _insert_rules(index: Index, scope: str, policy: Policy) -> None:

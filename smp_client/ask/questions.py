@@ -1,7 +1,7 @@
 """The questions that a session, `global/` and a whole memory have as methods.
 
-Every answer is a list of records that also says its `source`. Only `get` counts as reading a
-memory, not a list or a context. The engine and SQLite are imported with the first question: a
+Every answer is a list of records that also says its `source`. `get` and a context count as reading
+a memory, a list does not. The engine and SQLite are imported with the first question: a
 program that only writes needs neither.
 """
 

@@ -1,6 +1,6 @@
-"""Readings are noted in `access.log`. They count once the decay pass has added them to the records.
+"""Readings are noted in `access.log`. They count at once, see ask/readings.py.
 
-One line for each reading, a time and the ids:
+The decay pass adds them to the records. One line for each reading, a time and the ids:
 
     2026-01-11T14:30:00Z DEC-001 FIND-002
 
@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..model.errors import SMPError
 from ..model.layout import ACCESS_LOG
 from ..model.times import parse_time, render_time
 from .place import directory_of
-from .scope import Scope
 from .tree import Tree, write_all
+
+if TYPE_CHECKING:
+    from .scope import Scope
 
 _CAP_BYTES = 256 * 1024  # a larger log gets no more lines until the decay pass has counted it
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -33,9 +35,9 @@ class Access(NamedTuple):
     last: datetime
 
 
-def note(scope: Scope, memory_id: str, at: datetime) -> None:
-    """Note that a memory was read, where that can be noted. A reading never fails for it."""
-    line = f"{render_time(at)} {memory_id}\n".encode()
+def note(scope: Scope, memory_ids: Sequence[str], at: datetime) -> None:
+    """Note that memories were read, where that can be noted. A reading never fails for it."""
+    line = f"{render_time(at)} {' '.join(memory_ids)}\n".encode()
     path, flags = scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND
     with suppress(OSError, SMPError), scope.tree.holding():
         if not scope.tree.exists(path):
@@ -51,10 +53,11 @@ def load(scope: Scope) -> bytes:
         content = scope.tree.read(scope.path(ACCESS_LOG))
     except (OSError, SMPError):
         return b""
-    return _whole_lines(content)
+    return whole_lines(content)
 
 
-def _whole_lines(content: bytes) -> bytes:
+def whole_lines(content: bytes) -> bytes:
+    """Return a log without a line that somebody is still writing."""
     return content[: content.rfind(b"\n") + 1]
 
 
@@ -78,7 +81,7 @@ def last_readings(tree: Tree, sessions: Iterable[str]) -> dict[str, datetime]:
             path = f"{directory_of(session)}/{ACCESS_LOG}"
             with suppress(OSError, SMPError):
                 os.lstat(path, dir_fd=root)
-                if readings := parse(_whole_lines(tree.read(path))):
+                if readings := parse(whole_lines(tree.read(path))):
                     found[session] = max(one.last for one in readings.values())
     return found
 

@@ -17,7 +17,6 @@ from ..text.mapping import load_mapping, render_mapping, replace_parts
 from ..text.values import BadYaml, Value, decode, load, render_lines
 from ..text.version import in_present_words, require_known, stated
 
-RESTING = ("idle", "decaying")  # the states of a session that is not used
 STATE_BASE_PRIORITY = 0.80
 
 

@@ -93,6 +93,7 @@ class Index:
         self.connection, self.execute = connection, connection.execute
         # The contents of this connection's temporary tables, see priorities.py.
         self.rules: object = None
+        self.readings: dict[str, Any] = {}  # by scope: its access log, see readings.py
         self.vectors: Any = None  # as meaning.py has read them
         self._is_reading = False
         # The identity of each file by scope, as one generation has them.

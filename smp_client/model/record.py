@@ -12,7 +12,7 @@ from .errors import Invalid
 from .layout import is_file_id
 from .priority import is_pinned
 from .quotation import shown
-from .times import time_of
+from .times import time_at, time_of
 
 if TYPE_CHECKING:
     from ..text.values import Value
@@ -128,6 +128,8 @@ class Record:
     explanation: dict[str, float] | None = None  # the parts of the score
     path: tuple[str, ...] = ()  # how it is related to the memory that was asked for
     priority_now: float | None = None
+    uses_now: int | None = None  # how often it was read
+    used_now: int | None = None  # in microseconds since 1970
     file: str | None = None  # where it stands, below the root
     marks: tuple[str, ...] = ()  # `archived`, `superseded by DEC-004`
     holds: bool = True  # False for superseded, rejected, resolved …
@@ -188,6 +190,24 @@ class Record:
         decay = self.data.get("decay")
         value = decay.get("priority") if isinstance(decay, dict) else None
         return float(value) if isinstance(value, (int, float)) else 1.0
+
+    @property
+    def access_count(self) -> int:
+        """Return how often it was read: as of now in an answer, else as it was last written."""
+        if self.uses_now is not None:
+            return self.uses_now
+        decay = self.data.get("decay")
+        count = decay.get("access_count") if isinstance(decay, dict) else None
+        return count if isinstance(count, int) else 0
+
+    @property
+    def last_accessed(self) -> datetime | None:
+        """Return when it was last read, else when it was made; None where nothing tells."""
+        if self.used_now is not None:
+            return time_at(self.used_now)
+        decay = self.data.get("decay")
+        read = time_of(decay.get("last_accessed")) if isinstance(decay, dict) else None
+        return read or self.timestamp
 
     @property
     def pinned(self) -> bool:

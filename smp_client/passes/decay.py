@@ -1,7 +1,7 @@
 """The decay pass: files show each priority as of now, and how often each memory was read.
 
-The index knows each priority as of now, see ask/priorities.py; readings in the access log come on
-top of it. A record changes where its file shows another priority in two digits, or where it was
+The index knows each priority as of now, with the readings in the access log, see ask/priorities.py.
+A record changes where its file shows another priority in two digits, or where it was
 read since the last pass. Only its line of `decay` changes; a record without one stays as it is, but
 a turn gets one with its first reading. A state and the metadata are rendered whole. Then the
 readings are cut from the access log.
@@ -111,14 +111,27 @@ def plan(seen: Seen) -> list[Change]:
         if span is not None and new is not None and new != span.raw:
             old = one.hash if is_record_file(one.file) else hash_of_bytes(span.raw)
             changes.append(Change(one.file, one.id, old, new))
-    priority = session_priority(seen.metadata, seen.policy, seen.now)
-    shown: dict[str, Any] = seen.metadata.get("decay", {})
-    if priority is not None and seen.head and shown.get("current_priority") != priority:
-        said: dict[str, Any] = {"current_priority": priority}
-        said["last_decay_update"] = render_time(seen.now)
-        new = replace_parts(seen.head, "session", {"decay": {**shown, **said}}, METADATA)
+    parts = _session_parts(seen)
+    if parts and seen.head:
+        new = replace_parts(seen.head, "session", parts, METADATA)
         changes.append(Change(METADATA, "metadata", hash_of_bytes(seen.head), new))
     return changes
+
+
+def _session_parts(seen: Seen) -> dict[str, Value]:
+    """Return the parts of the metadata that differ: the last reading, and the own priority."""
+    parts: dict[str, Value] = {}
+    times = [one.last for one in seen.noted.values() if one.last <= seen.now]
+    known = time_of(seen.metadata.get("last_accessed"))
+    if times and known is not None and max(times) > known:
+        parts["last_accessed"] = render_time(max(times))
+    priority = session_priority({**seen.metadata, **parts}, seen.policy, seen.now)
+    shown: dict[str, Any] = seen.metadata.get("decay", {})
+    if priority is not None and shown.get("current_priority") != priority:
+        said: dict[str, Value] = {"current_priority": priority}
+        said["last_decay_update"] = render_time(seen.now)
+        parts["decay"] = {**shown, **said}
+    return parts
 
 
 def _renewed(one: Known, span: Span, reading: Access | None) -> bytes | None:
@@ -216,24 +229,16 @@ def _question(view: View, noted: Mapping[str, Access]) -> Seen:
     seen = Seen(view.now, view.policy, [], noted, metadata=metadata)
     seen.files = {file: (one.size, one.checksum) for (_, file), one in known.items()}
     seen.problems += [f"{file} was left as it is: {why}" for file, why in left.items()]
-    policy, (joined, columns) = view.policy.for_session(metadata), source(view)
+    joined, columns = source(view)
     asked = (
-        "SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at), m.at,"
-        f" {columns.priority}, json_extract(m.data, '$.decay.priority'), m.standing, m.base,"
-        " m.start, m.end, m.data"
+        "SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at),"
+        f" {columns.priority}, json_extract(m.data, '$.decay.priority'), m.start, m.end, m.data"
         f" {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
     )
-    for file, name, hash, accesses, at, made, priority, shown, *rest in ask(asked, view.scopes):
-        last, reading = time_at(at), noted.get(name)
-        if reading is not None:
-            age = view.now - (time_at(made) or view.now)
-            idle = view.now - max(reading.last, last or reading.last)
-            priority = policy.priority(rest[0], base=rest[1], age_days=age / _DAY,
-                                       idle_days=idle / _DAY,
-                                       accesses=accesses + reading.times)  # fmt: skip
+    for file, name, hash, accesses, at, priority, shown, *rest in ask(asked, view.scopes):
         # A turn that nobody has read shows nothing, so that a conversation reads well.
         is_hidden = shown is None or (file == TURN.file and not accesses)
         differs = not is_hidden and shown != round(priority, _DIGITS)
-        if file not in left and (differs or reading is not None):
-            seen.memories.append(Known(file, name, hash, accesses, last, priority, *rest[2:]))
+        if file not in left and (differs or name in noted):
+            seen.memories.append(Known(file, name, hash, accesses, time_at(at), priority, *rest))
     return seen

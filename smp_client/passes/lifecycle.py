@@ -2,10 +2,10 @@
 
     created → active → idle (24 h) → decaying (7 days) → archived (30 days) → deleted → purged
 
-This pass makes a session active again that was used. The state is in `metadata.yaml`: `status`,
-`status_since` and `status_reason`. The last use of a session is the latest time of its memories and
-of its access log, never the time of a file, because decay rewrites files. A future time does not
-count.
+A use makes a session active again at once (disk/wakeup.py); after an edit by hand this pass does.
+The state is in `metadata.yaml`: `status`, `status_since` and `status_reason`. The last use of a
+session is the latest time of its memories and of its access log, never the time of a file, because
+decay rewrites files. A future time does not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..ask.overview import last_uses
 from ..disk import access
 from ..disk.rewrite import rewrite
 from ..disk.scope import Scope
-from ..disk.session_files import METADATA, RESTING
+from ..disk.session_files import METADATA
+from ..disk.wakeup import RESTING
 from ..model.errors import Conflict, CorruptionDetected, LockTimeout, SessionNotFound, SMPError
 from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome

@@ -166,6 +166,7 @@ def stats(call: Call) -> None:
     "--task TEXT  The task: memories that match it come first.",
     "--topic TOPIC  Of decisions, learnings and preferences, only those about this.",
     "--max-tokens N  At most about N tokens; else 1500.",
+    "--no-count  Do not count readings of the memories on the page, which raise their priorities.",
 )
 def context(call: Call) -> None:
     """Print what an agent should know, as Markdown for its prompt.
@@ -175,6 +176,8 @@ def context(call: Call) -> None:
     """
     call.check((call.all and call.project is not None, "Give either --project or --all."))
     memory = call.memory()
+    if call.no_count:
+        memory = memory.with_options(count_access=False)
     names = ("agent", "task", "topic", "max_tokens")
     about = {name: getattr(call, name) for name in names}
     about["session"] = None if call.session is None else memory.session(call.session).id

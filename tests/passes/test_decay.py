@@ -86,7 +86,7 @@ def counts(session: Session, *ids: str) -> list[int]:
 
 def read(session: Session, *ids: str) -> None:
     for memory_id in ids:
-        access.note(session.scope, memory_id, session._now())
+        access.note(session.scope, [memory_id], session._now())
 
 
 def noted(session: Session) -> dict[str, int]:

@@ -78,21 +78,39 @@ USES: dict[str, Callable[[Session], Any]] = {
     "changing": lambda s: s.pin("DEC-001"),
     "an artifact": lambda s: s.save_artifact("notes", "text"),
     "reading one": lambda s: s.get("DEC-001"),
+    "a context": lambda s: s.memory.context(),
 }
 
 
 @pytest.mark.parametrize("use", USES)
-def test_writing_and_reading_bring_a_session_back_with_the_next_pass(
+def test_writing_and_reading_bring_a_session_back_at_once(
     memory: Memory, session: Session, clock: Clock, use: str
 ) -> None:
+    """In its metadata and in every list; the next pass has nothing to do."""
     other = memory.create_session(id="other")
     rest(session, clock, days=8)
     assert (session.state, last_activity(session)) == ("decaying", NOON)
     clock.forward(hours=5)
     USES[use](session)
-    assert (session.state, last_activity(session)) == ("decaying", clock.now)
-    lifecycle(memory)
+    assert (session.state, last_activity(session)) == ("active", clock.now)
+    found = session.metadata()
+    assert found["status_since"] == render_time(clock.now)
+    assert found["status_reason"] == f"used at {render_time(clock.now)}"
+    assert [one.id for one in memory.sessions(state="active")] == [session.id]
+    assert lifecycle(memory).actions == []
     assert (session.state, other.state) == ("active", "decaying")
+
+
+def test_what_counts_no_reading_leaves_a_session_at_rest(session: Session, clock: Clock) -> None:
+    """A list, a reading that is not counted, and decay itself are no use."""
+    rest(session, clock, days=8)
+    clock.forward(hours=5)
+    session.search("token")
+    session.get("DEC-001", count_access=False)
+    session.memory.with_options(count_access=False).context()
+    session.decay()
+    assert session.state == "decaying"
+    assert not (session.memory.root / "active/s1/access.log").exists()
 
 
 @pytest.mark.parametrize("write", [

@@ -150,7 +150,7 @@ def counted(tmp_path: Path) -> Session:
     return session
 
 
-def test_a_memory_is_read_by_getting_it_not_in_a_list_or_a_context(counted: Session) -> None:
+def test_a_memory_is_read_by_getting_it_or_in_a_context_not_in_a_list(counted: Session) -> None:
     """Unless the caller, or the client as a whole, does not count."""
     quiet = Memory(counted.memory.root, count_access=False).session("s1")
     quiet.get("DEC-001"), quiet.context()
@@ -162,10 +162,14 @@ def test_a_memory_is_read_by_getting_it_not_in_a_list_or_a_context(counted: Sess
         assert asked.by_topic("x")
         assert asked.by_time()
         assert asked.query({"filters": []})
-        asked.summary(), asked.topics(), asked.timeline(), asked.context()
+        asked.summary(), asked.topics(), asked.timeline()
     assert counted.related("DEC-001")
     assert counted.agent("a").relevant_decisions()
     assert lines(counted) == [["DEC-002"]]
+    everywhere.context()
+    assert [sorted(line) for line in lines(counted)[1:]] == [
+        ["DEC-001", "DEC-002", "DEC-003", "turn-1"]
+    ]
 
 
 def test_what_cannot_be_noted_was_read_all_the_same(
