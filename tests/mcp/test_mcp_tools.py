@@ -69,6 +69,18 @@ def listed_tools(desk: Desk) -> list[dict[str, Any]]:
     return tell(desk, listed)
 
 
+def test_a_session_that_is_nearly_full_is_named_to_the_agent(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "shop/.bmad/sessions", quota_bytes=70_000)
+    memory.create()
+    desk = Desk(memory, tmp_path / "shop", 8192)
+    assert "notes" not in data(desk, "memory_record", kind="learning", text="Small")
+    data(desk, "memory_record", kind="learning", text="Long words. " * 4800)
+    found = answer(desk, "memory_record", kind="learning", text="Small again")
+    assert found.data is not None
+    assert "% full" in found.data["notes"][0]
+    assert "% full" in found.text
+
+
 # What agents are told of it.
 
 
