@@ -7,14 +7,22 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 from daemons import elsewhere, running, wait_until
 from examples import NOW
 from schema_files import FOLDER
 
-from smp_client import Invalid, InvalidQuery, LockTimeout, Memory, MemoryNotFound, Session
+from smp_client import (
+    CorruptionDetected,
+    Invalid,
+    InvalidQuery,
+    LockTimeout,
+    Memory,
+    MemoryNotFound,
+    Session,
+)
 from smp_client.model.schemas import schemas
 
 
@@ -508,3 +516,27 @@ def test_6_3_3_blocked_writes_are_logged(example: Session, tmp_path: Path) -> No
             return [line for line in lines if "lock" in str(line)]
 
         wait_until(warned, "the log names the timeout")
+
+
+def test_4_1_20_aggregations(example: Session) -> None:
+    asked = [{"function": "count", "by": "type"}, {"function": "avg", "field": "decay.priority"}]
+    asked += [{"function": name, "field": "turn_ref"} for name in ("min", "max", "sum")]
+    found = example.query({"aggregations": asked, "limit": 0}).aggregations
+    assert found["count_by_type"]["finding"] == 2
+    assert [found[f"{name}_turn_ref"] for name in ("min", "max", "sum")] == [2, 8, 20]
+    assert 0.8 < found["avg_decay.priority"] <= 1
+
+
+def test_5_2_9_repair_a_session(example: Session) -> None:
+    """Also 000 10.4.3, 001 12.2.2."""
+    home = example.memory.root / "active" / example.id
+    example.search("login")  # by which the index knows it
+    page = (home / "findings.yaml").read_text()
+    (home / "findings.yaml").write_text(page.replace("severity: important", "severity: [", 1))
+    with pytest.raises(CorruptionDetected):
+        example.get("FIND-002")
+    outcome = example.repair()
+    assert outcome.actions
+    assert example.get("FIND-002").data["severity"] == "important"
+    assert example.get("FIND-001").data["severity"] == "critical"
+    assert [*(example.memory.root / "quarantine" / example.id).iterdir()]

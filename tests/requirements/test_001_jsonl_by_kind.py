@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
+from daemons import running, settings_file
 
 from smp_client import Invalid, Memory
 from smp_client.disk.session_files import agents_of
+from smp_client.model.times import parse_time
 from smp_daemon.config.file import load
 
 
@@ -91,3 +94,90 @@ def test_9_1_5_decay_can_be_turned_off(tmp_path: Path) -> None:
     session.record_decision("PostgreSQL", made_by="architect")
     aged = session.with_options(clock=lambda: later)
     assert aged.get("DEC-001", count_access=False).priority == 0.95
+
+
+def test_3_4_the_status_of_a_finding(memory: Memory) -> None:
+    session = memory.create_session(user_id="user-789")
+    found = session.record_finding(
+        "No pool of connections",
+        discovered_by="analyst",
+        category="scalability",
+        severity="high",
+        evidence="application.yml",
+        recommendation="HikariCP with 50",
+        status="resolved",
+    )
+    assert found.data["resolution"] == {"status": "resolved"}
+    assert not session.get(found.id).holds
+
+
+def test_7_2_2_a_deletion_is_audited_with_its_criteria(memory: Memory) -> None:
+    session = memory.create_session(user_id="user-789")
+    for tag in ("sensitive", "database"):
+        session.add_turn("architect", "Something", tags=[tag], timestamp="2026-01-10T12:00:00Z")
+    session.delete(
+        types=["conversation"],
+        since="2026-01-10T00:00:00Z",
+        until="2026-01-10T23:59:59Z",
+        tags=["sensitive"],
+        reason="private",
+    )
+    assert [one.id for one in session.turns()] == ["turn-2"]
+    line = json.loads((memory.root / "audit.log").read_text().splitlines()[-1])
+    assert (line["action"], line["count"], line["reason"]) == ("delete", 1, "private")
+    assert line["criteria"]["tags"] == ["sensitive"]
+    assert line["criteria"]["since"] == "2026-01-10T00:00:00Z"
+    assert line["at"]
+
+
+# The patterns of the document: an address, a key of 32 or more, and a password.
+PATTERNS = [
+    {"type": "email", "regex": r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}\b"},
+    {"type": "api_key", "regex": r"\b[A-Za-z0-9]{32,}\b"},
+    {"type": "password", "regex": r"password[\s:=]+[^\s]+"},
+]
+
+
+def test_7_3_4_passwords_are_redacted(memory: Memory) -> None:
+    session = memory.create_session(user_id="user-789")
+    for text in ("password: geheim", "password hunter2", "password=geheim"):
+        turn = session.add_turn("user", f"The {text} is for the test.")
+        assert "geheim" not in turn.text
+        assert "hunter2" not in turn.text
+
+
+def test_7_3_5_own_patterns_are_regular_expressions(tmp_path: Path) -> None:
+    """Also 001 7.3.6."""
+    file = tmp_path / "smp.yaml"
+    redaction = {"patterns": PATTERNS, "replacement": "[REDACTED]"}
+    file.write_text(json.dumps({"redaction": redaction}))
+    memory = Memory(tmp_path / "sessions", **load(file).options)
+    session = memory.create_session(user_id="user-789")
+    turn = session.add_turn("user", f"Ask anna@example.org for {'k3y' * 11}, password geheim.")
+    assert turn.text == "Ask [REDACTED] for [REDACTED], [REDACTED]"
+
+
+def test_9_1_9_settings_hold_for_every_client(tmp_path: Path) -> None:
+    config = settings_file(tmp_path, quota_bytes=20_000_000, retention={"deleted_days": 7})
+    root = tmp_path / "sessions"
+    Memory(root).create()
+    with running(root, log=tmp_path / "log", config=config):
+        session = Memory(root).create_session(user_id="user-789")
+        assert session.quota_bytes() == 20_000_000
+        session.record_decision("PostgreSQL", made_by="architect")
+        session.delete("DEC-001", reason="private")
+        (gone,) = session.deleted()
+        days = parse_time(gone.facts["until"]) - parse_time(gone.facts["at"])
+        assert days == timedelta(days=7)
+
+
+def test_16_4_what_says_the_same_is_noted(memory: Memory) -> None:
+    """Merging is left to the agents of a party; everybody else is told."""
+    session = memory.create_session(user_id="user-789")
+    session.record_decision("Use PostgreSQL for the primary database", made_by="architect")
+    again = session.record_decision("Use PostgreSQL for the primary database", made_by="analyst")
+    assert [one.id for one in memory.alike(again).same] == ["DEC-001"]
+    party = session.party()
+    first = party.agent("veritas").record_finding("The pool is not configured at all")
+    second = party.agent("analyst").record_finding("The pool is not configured at all")
+    assert first.id == second.id
