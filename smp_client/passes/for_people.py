@@ -60,6 +60,7 @@ def rebuild_index(memory: Memory, session_id: str | None, timeout_s: float) -> s
         for name in names:
             with suppress(*(() if session_id else (SessionNotFound,))):  # it went meanwhile
                 write_for_people(memory._session(name), index)
+    bring_up_to_date(memory, "sync", timeout_s)  # the counts are in files that are indexed
     return done_by
 
 
