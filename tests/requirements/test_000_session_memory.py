@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
-from daemons import elsewhere, running, wait_until
+from daemons import elsewhere, running, smp, status, wait_until
 from examples import NOW
 from schema_files import FOLDER
 
@@ -21,9 +22,12 @@ from smp_client import (
     LockTimeout,
     Memory,
     MemoryNotFound,
+    QuotaExceeded,
     Session,
 )
+from smp_client.disk.session_files import agents_of
 from smp_client.model.schemas import schemas
+from smp_client.passes.lifecycle import lifecycle
 
 
 def ids(found: list[object]) -> list[str]:
@@ -540,3 +544,153 @@ def test_5_2_9_repair_a_session(example: Session) -> None:
     assert example.get("FIND-002").data["severity"] == "important"
     assert example.get("FIND-001").data["severity"] == "critical"
     assert [*(example.memory.root / "quarantine" / example.id).iterdir()]
+
+
+# The files for people, and the books of a session.
+
+
+def index_files(session: Session) -> set[str]:
+    home = session.memory.root / "active" / session.id / "indexes"
+    return {path.name for path in home.glob("*.yaml")}
+
+
+INDEXES = {"topics.yaml", "timeline.yaml", "agents.yaml"}
+
+
+def test_2_1_5_indexes_whoever_indexed_first(example: Session, tmp_path: Path) -> None:
+    """Also 000 2.2.1b, 000 2.2.1e, 001 4.1.3, 002 2.1."""
+    example.search("login")
+    with running(example.memory.root, log=tmp_path / "log"):
+        wait_until(lambda: index_files(example) == INDEXES, "the indexes are there")
+
+        def is_counted() -> bool:
+            metadata = example.metadata()
+            storage = metadata["storage"]
+            agents = {one["agent_id"]: one["message_count"] for one in agents_of(metadata)}
+            is_sized = isinstance(storage, dict) and storage["total_bytes"] > 1000
+            return is_sized and storage["utilization_pct"] >= 0 and agents.get("analyst") == 1
+
+        example.add_turn("analyst", "I look at the figures.")
+        wait_until(is_counted, "the metadata count what is there")
+
+
+def test_10_2_5_the_indexes_of_one_session_are_built_again(example: Session) -> None:
+    """Also 000 5.1.1b, 001 10.1.6, 004 4.1.10."""
+    memory = example.memory
+    memory.rebuild_index(example.id)
+    assert index_files(example) == INDEXES
+    new = memory.create_session("user-123")
+    memory.rebuild_index(new.id)
+    assert index_files(new) == INDEXES
+
+
+def test_5_3_2_all_indexes_are_rebuilt(example: Session) -> None:
+    memory = example.memory
+    memory.rebuild_index(example.id)
+    shutil.rmtree(memory.root / "active" / example.id / "indexes")
+    smp("reindex", "--root", memory.root)
+    assert index_files(example) == INDEXES
+
+
+def test_2_3_1a_topics_count_what_is_said(example: Session) -> None:
+    """Also 000 2.3.1b, 000 2.3.1c."""
+    for _ in range(3):
+        example.add_turn("user", "What of authentication?", timestamp="2026-01-11T16:45:00Z")
+    example.memory.rebuild_index(example.id)
+    index = parsed(example, "indexes/topics.yaml")
+    assert isinstance(index, dict)
+    topic = index["topic_index"]["topics"]["authentication"]
+    assert topic["mentions"] >= 6
+    assert 0 < topic["weight"] <= 1
+    assert topic["first_mentioned"] == "2026-01-11T14:30:30Z"
+    assert topic["last_mentioned"] == "2026-01-11T16:45:00Z"
+    memories = topic["related_memories"]
+    assert memories["decisions"] == ["DEC-002"]
+    assert memories["findings"] == ["FIND-001", "FIND-002"]
+    assert memories["preferences"] == ["PREF-001"]
+    assert memories["turns"] == [2, 3, 4]
+    assert {"mfa", "session"} <= {*topic["subtopics"]}
+
+
+# Reading counts.
+
+
+def test_7_1_3_reading_raises_priority_and_count_at_once(example: Session) -> None:
+    """Also 001 5.3.3, 003 5.1."""
+    later = days_later(example, 10)
+    before = later.get("DEC-001", count_access=False)
+    for _ in range(5):
+        later.get("DEC-001")
+    after = later.get("DEC-001", count_access=False)
+    assert after.priority > before.priority
+    assert (before.access_count, after.access_count) == (0, 5)
+    assert after.last_accessed == NOW + timedelta(days=10)
+
+
+def test_2_2_1g_a_reading_is_an_access_of_its_session(example: Session) -> None:
+    """Also 000 5.1.5e."""
+    for day in (20, 40, 60):
+        days_later(example, day).agent("veritas").context()
+    later = days_later(example, 61).memory
+    assert [one for one in lifecycle(later).actions if "archive" in one.type] == []
+    unused = days_later(example, 95).memory
+    assert [one.type for one in lifecycle(unused, dry_run=True).actions]
+
+
+def test_5_1_3b_an_idle_session_takes_a_write_and_is_active(example: Session) -> None:
+    example.deactivate()
+    assert example.state == "idle"
+    example.record_decision("Go on", made_by="architect")
+    assert example.state == "active"
+
+
+# Full sessions.
+
+LONG_AGO = "2025-06-01T10:00:00Z"
+QUOTA = 100_000
+
+
+def filled(memory: Memory, share: float) -> Session:
+    session = memory.create_session("user-123", quota_bytes=QUOTA)
+    while session.size().total_bytes < share * QUOTA:
+        session.add_turn("user", "It was said long ago. " * 50, timestamp=LONG_AGO)
+    return session
+
+
+def test_10_4_2_a_full_session_is_compacted_by_the_write(tmp_path: Path) -> None:
+    """Also 000 5.3.5, 001 4.1.1, 001 12.2.4, 003 7.1, 004 5.1.2, 004 5.3.2."""
+    session = filled(Memory(tmp_path / "sessions"), 0.985)
+    turns = len(session.turns())
+    session.record_decision("It still fits. " * 200, made_by="architect")
+    assert session.size().total_bytes <= QUOTA
+    assert len(session.turns()) < turns
+    assert session.evicted()
+    with pytest.raises(QuotaExceeded) as refused:
+        session.record_decision("x" * 2 * QUOTA, made_by="architect")
+    assert f"{QUOTA:,}" in str(refused.value)
+
+
+def test_9_1_2_a_warning_at_80_percent(tmp_path: Path) -> None:
+    """Also 002 5.1.2."""
+    session = filled(Memory(tmp_path / "sessions"), 0.82)
+    (note,) = session.record_decision("One more", made_by="architect").notes
+    assert "% full" in note
+    assert session.size().level == "warning"
+
+
+def test_12_2_2_a_hint_from_5_mb_on(tmp_path: Path) -> None:
+    session = Memory(tmp_path / "sessions").create_session("user-123", quota_bytes=50_000_000)
+    for number in range(6):
+        session.save_artifact(f"report-{number}", "x" * 1_000_000)
+    notes = status(session.memory.root)["notes"]
+    assert any(f"smp compact {session.id}" in note for note in notes)
+
+
+def test_12_2_3_more_than_500_turns_are_summarised(tmp_path: Path) -> None:
+    session = Memory(tmp_path / "sessions").create_session("user-123")
+    with session.transaction(520) as together:
+        for number in range(520):
+            together.add_turn("user", f"This is number {number}", timestamp=LONG_AGO)
+    with running(session.memory.root, log=tmp_path / "log"):
+        wait_until(lambda: len(session.turns()) <= 500, "the oldest turns are summarised")
+    assert session.turns()[0].data["type"] == "summary"

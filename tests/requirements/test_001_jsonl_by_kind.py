@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from daemons import running, settings_file
+from daemons import running, settings_file, wait_until
 
 from smp_client import Invalid, Memory
 from smp_client.disk.session_files import agents_of
@@ -181,3 +181,13 @@ def test_16_4_what_says_the_same_is_noted(memory: Memory) -> None:
     first = party.agent("veritas").record_finding("The pool is not configured at all")
     second = party.agent("analyst").record_finding("The pool is not configured at all")
     assert first.id == second.id
+
+
+def test_4_3_2_a_compaction_is_logged_with_its_sizes(tmp_path: Path) -> None:
+    session = Memory(tmp_path / "sessions").create_session("user-789", quota_bytes=100_000)
+    while session.size().total_bytes < 85_000:
+        session.add_turn("user", "It was said long ago. " * 50, timestamp="2025-06-01T10:00:00Z")
+    with running(session.memory.root, log=tmp_path / "log") as daemon:
+        (line,) = wait_until(lambda: daemon.said("compacted"), "it is compacted")
+    assert line["before_size"] > line["after_size"] > 0
+    assert line["removed_count"] > 0

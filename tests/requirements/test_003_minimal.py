@@ -7,17 +7,24 @@ from pathlib import Path
 
 from smp_client import Memory
 
-LINES = """
-{"id":"m001","type":"conversation","ts":"2026-01-11T14:30:00Z","data":{"role":"user","content":"Hello"},"priority":1.0,"access":0}
-{"id":"m002","type":"decision","ts":"2026-01-11T14:31:00Z","data":{"decision":"Use OAuth","by":"architect"},"priority":0.95,"access":3}
-{"id":"m003","type":"finding","ts":"2026-01-11T14:32:00Z","data":{"issue":"Missing MFA","severity":"critical"},"priority":0.9,"access":1}
-{"id":"m004","type":"preference","ts":"2026-01-11T14:33:00Z","data":{"key":"verification_depth","value":"thorough"},"priority":0.85,"access":5}
-"""
+
+def entry(number: int, type: str, priority: float, access: int, **data: str) -> str:
+    at = f"2026-01-11T14:3{number - 1}:00Z"
+    about = {"id": f"m00{number}", "type": type, "ts": at, "data": data}
+    return json.dumps({**about, "priority": priority, "access": access})
+
+
+LINES = [
+    entry(1, "conversation", 1.0, 0, role="user", content="Hello"),
+    entry(2, "decision", 0.95, 3, decision="OAuth", by="architect"),
+    entry(3, "finding", 0.9, 1, issue="No MFA", severity="critical"),
+    entry(4, "preference", 0.85, 5, key="verification_depth", value="thorough"),
+]
 
 
 def test_1_3_a_preference_comes_back_as_it_was(tmp_path: Path) -> None:
     source = tmp_path / "chat-1.jsonl"
-    source.write_text(LINES.lstrip())
+    source.write_text("\n".join(LINES) + "\n")
     memory = Memory(tmp_path / "sessions")
     memory.exchange.import_(source)
     memory.exchange.export_layout(tmp_path / "out", layout="jsonl")
