@@ -31,6 +31,8 @@ from .schedule import KNOWN_SINCE, load_successes, save_successes
 HEARTBEAT_S, LOOK_AROUND_S, CANARY_S = 1.0, 1.0, 5.0
 REST_S = 1.0  # between a failure and the next try
 QUEUE_ROUND = 1000  # after so many items, the worker looks after itself
+LOGGED_SESSIONS = 20  # of one batch: more are a scan of a new tree
+LOGGED_IDS = 20  # of memories on one line of the log
 INDEXING = "indexing"  # the subject of a failure
 
 
@@ -207,6 +209,22 @@ class Worker:
             self._maintenance.run_now(SCRUB, root)
         root.memory.tree.unlink(f"{COOKIES}/{name}")
 
+    def _log_written(self, root: Root, taken: indexer.Taken) -> None:
+        """Log which memories are new or changed, whoever wrote them, without their content.
+
+        A scan of many sessions, as at the first start, is one line by itself.
+        """
+        if len(taken.written) > LOGGED_SESSIONS:
+            return
+        for scope, ids in taken.written.items():
+            root.log.info(
+                "memories written",
+                component="indexer",
+                session_id=scope,
+                memories=ids[:LOGGED_IDS],
+                count=len(ids),
+            )
+
     def take_in(self, root: Root, paths: list[str]) -> bool:
         """Index these paths. Return whether it succeeded; a failure is tried again."""
         started, is_scan = time.perf_counter(), EVERYTHING in paths
@@ -229,6 +247,7 @@ class Worker:
                 say("scanned" if is_scan else "indexed", component="indexer", files=taken.files,
                     sessions=sorted(taken.changed)[:20], forgotten=sorted(vanished)[:20],
                     duration_ms=ms_since(started))  # fmt: skip
+            self._log_written(root, taken)
             # A scan also looks at files that a client has indexed while no daemon ran.
             for scope in taken.changed | (root.inbox.unnumbered() if is_scan else set()):
                 if not is_archived(scope):

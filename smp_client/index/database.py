@@ -95,6 +95,7 @@ class Index:
         self.rules: object = None
         self.readings: dict[str, Any] = {}  # by scope: its access log, see readings.py
         self.vectors: Any = None  # as meaning.py has read them
+        self.written: list[tuple[str, str]] = []  # scope and id of each memory of this batch
         self._is_reading = False
         # The identity of each file by scope, as one generation has them.
         self._identities: tuple[int, dict[str, dict[str, list[int]]]] | None = None
@@ -196,6 +197,7 @@ class Index:
         A silent one leaves the generation: the files in the index stay as they are.
         """
         self.begin()
+        self.written.clear()
         before = self.connection.total_changes
         try:
             yield
@@ -331,6 +333,7 @@ class Index:
         number = self._number(scope, len(entries) - len(gone))
         first = ask("SELECT COALESCE(MAX(key), 0) + 1 FROM memories").fetchone()[0]
         new = list(enumerate(entries, first))
+        self.written += [(scope, entry.id) for entry in entries]
         columns = ("key", "scope", "file", "owner", "tags", *COLUMNS)
         many(
             f"INSERT INTO memories ({', '.join(columns)}) VALUES (?{', ?' * (len(columns) - 1)})",

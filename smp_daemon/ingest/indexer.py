@@ -21,6 +21,7 @@ class Taken:
     present: set[str]  # sessions on disk, and `global`
     files: int = 0
     changed: set[str] = field(default_factory=set)  # sessions
+    written: dict[str, list[str]] = field(default_factory=dict)  # by session: ids of memories
     inboxes: set[str] = field(default_factory=set)  # sessions that may have drops
     without_indexes: set[str] = field(default_factory=set)  # sessions that lost files for people
     vanished: set[str] = field(default_factory=set)  # sessions in the index and not on disk
@@ -101,3 +102,6 @@ def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: 
             refresh(memory, index, scope, file)
             if index.connection.total_changes != before:
                 taken.changed.add(scope)
+        for scope, memory_id in index.written:
+            if not is_archived(scope):
+                taken.written.setdefault(scope, []).append(memory_id)
