@@ -47,15 +47,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def misspelt(name: str, known: Iterable[str]) -> str | None:
     """Return the known name of which this is a misspelling; None for a name of its own.
 
-    One letter too many, too few, wrong or swapped is a misspelling; in eight letters or more, two
-    are. So `sevrity` is one, and `location_hint` is not.
+    One letter too many, too few, wrong or swapped is a misspelling. In a name of eight letters or
+    more two are, if the first is right. So `sevrity` is one, and `location_hint` is not.
     """
     meant = _plain(name)
     if len(meant) > _LENGTH_CAP:
         return None
     for one in known:
         plain = _plain(one)
-        allowed = 2 if len(plain) >= _LONG and len(meant) >= _LONG else 1
+        allowed = 2 if len(plain) >= _LONG and meant[:1] == plain[:1] else 1
         if len(plain) >= _LEAST_KNOWN and _edits(meant, plain, allowed) <= allowed:
             return one
     return None

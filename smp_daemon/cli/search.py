@@ -243,27 +243,35 @@ def _meant(memory: Memory, name: str, ids: tuple[str, ...]) -> tuple[str, tuple[
 
 def _held(memory: Memory, session: str, memory_id: str) -> Holding:
     """Return a memory that is in use, else one in a bundle: archived, evicted, deleted, undo."""
+    from smp_client.ask.engine import two_of
     from smp_client.change.holdings import EVERY, holdings, in_use, is_in_use, missing
+    from smp_client.model.record import FOLDERS, split_folder
 
     if is_in_use(memory, session):  # without reading the rest of a large session
         for one in in_use(memory, session, [memory_id]):
             return one
-    for one in holdings(memory, session, EVERY):
-        if one.id == memory_id:
-            return one
-    raise missing(memory._scope(session), memory_id)
+    type, bare = split_folder(memory_id)
+    fitting = (one for one in holdings(memory, session, EVERY) if one.id == bare)
+    named = [one for one in fitting if type in ("", one.type)]
+    if not named:
+        raise missing(memory._scope(session), memory_id)
+    if {*FOLDERS.values()} <= {one.type for one in named if one.place == "active"}:
+        raise two_of(memory_id)
+    return named[0]
 
 
 def _described(memory: Memory, one: Holding, *, is_read: bool) -> dict[str, Any]:
     """Return all that is known of a memory: its fields, its place and its neighbours."""
-    from smp_client.model.record import type_of
+    from smp_client.model.record import FOLDERS, type_of
 
     text = out.held_text(one)
     record = smp_client.Record(one.id, type_of(one.type), one.session, {}, text, marks=(one.place,))
     related: list[dict[str, Any]] = []
     with suppress(smp_client.SMPError):  # one that the index could not read is shown as it stands
         if one.place in ("active", "archived", "evicted"):
-            record = memory.get(f"{one.session}/{one.id}", count_access=is_read)
+            folder = next((name for name, type in FOLDERS.items() if type == one.type), None)
+            name = f"{folder}/{one.id}" if folder else one.id
+            record = memory.get(f"{one.session}/{name}", count_access=is_read)
         if one.place == "active":
             near = find_scope(memory, one.session).related(one.id, limit=_RELATED)
             related = [{"id": other.id, "type": other.type, "text": out.text_of(other),

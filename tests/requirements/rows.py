@@ -80,5 +80,6 @@ def missing() -> set[str]:
 
 if __name__ == "__main__":
     every = set(rows())
-    print(f"{len(every)} rows: {len(every & with_tests())} tested, {len(every & decided())} in the")
-    print(f"design, {len(missing())} missing: {', '.join(sorted(missing()))}")
+    print(f"{len(every)} rows: {len(every & with_tests())} have tests,", end=" ")
+    print(f"{len(every & decided())} stand in the design, {len(missing())} are missing.")
+    print("\n".join(sorted(missing())), end="")

@@ -127,6 +127,10 @@ def test_appb_1b_a_state_and_an_artifact_of_one_name_are_two_memories(example: S
     with pytest.raises(InvalidQuery, match="agent-states/veritas or artifacts/veritas"):
         example.get("veritas")
     assert example.get("artifacts/veritas").type == "artifact"
+    root = ("--root", example.memory.root)
+    assert "veritas  artifact" in smp("show", example.id, "artifacts/veritas", *root).stdout
+    assert "veritas  state" in smp("show", example.id, "agent-states/veritas", *root).stdout
+    assert "artifacts/veritas" in smp("show", example.id, "veritas", *root).stderr
     with pytest.raises(InvalidQuery, match="agent-states/veritas or artifacts/veritas"):
         example.delete("veritas", reason="it is not needed")
     example.save_agent_state("veritas", {"working_memory": {"concerns_identified": []}})
@@ -151,9 +155,12 @@ def test_2_2_3_a_misspelt_field_is_refused_with_the_nearest(example: Session) ->
             example.record("decision", {"decision": "x", "made_by": "a", name: "y"})
     with pytest.raises(Invalid, match="did you mean 'severity'"):
         example.record_finding("x", discovered_by="a", sevrity="high")
-    with pytest.raises(Invalid, match="did you mean 'rationale'"):
-        example.update("DEC-001", rationle="y")
-    own = example.record_finding("x", discovered_by="a", location_hint="line 4", ticket="T-1")
+    for name in ("rationle", "rationl", "Rationale"):
+        with pytest.raises(Invalid, match="did you mean 'rationale'"):
+            example.update("DEC-001", **{name: "y"})
+    own = example.record_finding(
+        "x", discovered_by="a", location_hint="line 4", rotation="daily", ticket="T-1"
+    )
     assert own.data["location_hint"] == "line 4"
     assert example.update(own.id, ticket="T-2").data["ticket"] == "T-2"
 
