@@ -158,13 +158,13 @@ class Driver(ABC):
             time.sleep(self.chance.uniform(0, 0.1))  # the session may be away
         return outcome == DONE
 
-    def do(self, verb: str, act: Callable[[], object]) -> bool:
+    def do(self, verb: str, act: Callable[[], object], session: str = "") -> bool:
         """Do something that leaves every memory where it is."""
 
         def done() -> None:
             act()
 
-        return self.attempt(Operation(self.door, verb), done)
+        return self.attempt(Operation(self.door, verb, session=session), done)
 
     def on(self, verb: str, fates: Sequence[Fate], **how: int) -> Operation:
         tokens = tuple(fate.token for fate in fates)
@@ -460,16 +460,16 @@ class Dropper(Driver):
             ]
         )
         inbox = self.life.root / "active" / name / "inbox"
+        operation = Operation(self.door, "create", (token,), name)
+        self.attempt(operation, lambda: self.drop(inbox, f"{token}.{ending}", content))
 
-        def drop() -> None:
-            try:
-                temporary = inbox / f".{token}.tmp"
-                temporary.write_text(content)
-                temporary.rename(inbox / f"{token}.{ending}")
-            except OSError as error:
-                raise NotDone(str(error)) from error
-
-        self.attempt(Operation(self.door, "create", (token,), name), drop)
+    def drop(self, inbox: Path, name: str, content: str) -> None:
+        try:
+            temporary = inbox / f".{name}.tmp"
+            temporary.write_text(content)
+            temporary.rename(inbox / name)
+        except OSError as error:
+            raise NotDone(str(error)) from error
 
 
 class Shell(Driver):
@@ -608,6 +608,7 @@ class Victim(Library):
     door = "purge session"
     mortality = 0.1
     life_s = 8.0
+    bare_writes = True  # also writes without SMP
 
     def act(self) -> None:
         living = {fate.session for fate in self.life.book.of({KEPT})}
@@ -625,7 +626,7 @@ class Victim(Library):
             token = self.token()
             text = f"We noted {token} v0."
             operation = Operation(self.door, "create", (token,), name)
-            which = self.chance.randrange(4)
+            which = self.chance.randrange(4) if self.bare_writes else 3
             if which == 0:
                 self.attempt(operation, partial(self.drop, name, text))
             elif which == 1:

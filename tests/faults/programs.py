@@ -12,6 +12,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -243,6 +244,17 @@ def _without_fsync() -> None:
     os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
 
+def _without_directories() -> None:
+    """fsync of files alone: nobody syncs a directory in which something was renamed or removed."""
+    fsync = os.fsync
+
+    def of_files(descriptor: int) -> None:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            fsync(descriptor)
+
+    os.fsync = of_files  # type: ignore[assignment]
+
+
 def _deaf_to_fsync() -> None:
     """fsync whose failure nobody minds."""
     fsync = os.fsync
@@ -261,6 +273,7 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "early acknowledgement": lambda: None,  # see perform
     "without journal": _without_journal,
     "without fsync": _without_fsync,
+    "without fsync of directories": _without_directories,
     "deaf to fsync": _deaf_to_fsync,
 }
 

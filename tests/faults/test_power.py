@@ -15,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import power
 import pytest
 from harness import MKFS, PROGRAMS, mounted, needs_mounts
 from programs import COMMENT, SESSION, build, open_memory
+from verdict import Verdict
 
 from smp_client import Memory, MemoryNotFound, Session, SessionNotFound
 
@@ -33,7 +35,9 @@ def cut_the_power(directory: Path, variant: str, moment: random.Random) -> tuple
     with mounted(str(image), directory / "disk", "ext4", _OPTIONS) as disk:
         build(disk / "root")
         os.sync()
-        acknowledged = _write_until_the_plug_is_pulled(disk, variant, moment)
+        command = [str(PROGRAMS), str(disk / "root"), variant]
+        said = _run_until_the_plug_is_pulled(disk, command, moment)
+        acknowledged = [json.loads(line) for line in said]
     with mounted(str(image), directory / "disk", "ext4", _OPTIONS) as disk:
         return acknowledged, _lost(disk / "root", acknowledged)
 
@@ -46,10 +50,9 @@ def _disk_image(directory: Path) -> Path:
     return image
 
 
-def _write_until_the_plug_is_pulled(disk: Path, variant: str, moment: random.Random) -> list[dict[str, Any]]:
-    """All that the writer acknowledged before it was stopped, somewhere behind its first acknowledgements."""
-    command = [sys.executable, str(PROGRAMS), str(disk / "root"), variant]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+def _run_until_the_plug_is_pulled(disk: Path, program: list[str], moment: random.Random) -> list[str]:
+    """Return the lines that a program said before it was stopped, somewhere behind the first of them."""
+    with subprocess.Popen([sys.executable, *program], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout
         try:
             said = [writer.stdout.readline() for _ in range(moment.randrange(1, 40))]
@@ -63,8 +66,7 @@ def _write_until_the_plug_is_pulled(disk: Path, variant: str, moment: random.Ran
             _shut_down(disk)
         finally:
             writer.kill()
-        said += writer.stdout.readlines()
-    return [json.loads(line) for line in said]
+        return said + writer.stdout.readlines()
 
 
 def _shut_down(disk: Path) -> None:
@@ -127,3 +129,44 @@ def test_the_harness_notices_writes_that_are_not_synced(tmp_path: Path) -> None:
     """Without fsync the same power failure loses what was acknowledged: every write that this test makes."""
     acknowledged, lost = cut_the_power(tmp_path, "without fsync", random.Random(0))
     assert len(lost) >= len(acknowledged) // 2
+
+
+# Moves, purges, drops, transactions, compaction and imports: `power.py`.
+
+
+_FAILURES = 5  # of the power of one disk
+
+
+def fail_again_and_again(directory: Path, variant: str, seed: int) -> Verdict:
+    """Pull the plug while sessions are moved and memories erased. Return the faults of the tree then."""
+    image = _disk_image(directory)
+    ledgers = directory / "ledgers"
+    ledgers.mkdir()
+    program = [sys.executable, str(Path(power.__file__))]
+    with mounted(str(image), directory / "disk", "ext4", _OPTIONS) as disk:
+        power.build(disk / "root")
+    for number in range(_FAILURES):
+        chances = str(seed * _FAILURES + number)
+        with mounted(str(image), directory / "disk", "ext4", _OPTIONS) as disk:
+            work = [*program, "work", str(disk / "root"), str(ledgers), chances, variant]
+            died = subprocess.run(work, check=False)
+            _shut_down(disk)
+        assert died.returncode == -signal.SIGKILL
+    with mounted(str(image), directory / "disk", "ext4", _OPTIONS) as disk:
+        judge = [*program, "judge", str(disk / "root"), str(ledgers)]
+        judged = subprocess.run(judge, stdout=subprocess.PIPE, text=True, check=True)
+    return Verdict.loaded(judged.stdout)
+
+
+@needs_mounts
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 7))])
+def test_no_acknowledged_move_purge_or_drop_is_undone(seed: int, tmp_path: Path) -> None:
+    """Each session is where its last move brought it, whenever the power fails. Each memory is there once, in its last
+    version, or purged without a byte left. A transaction, an import or a drop is there as a whole or not at all."""
+    judged = fail_again_and_again(tmp_path, "sound", seed)
+    assert dict(judged.faults) == {}
+
+
+@needs_mounts
+def test_the_harness_notices_moves_whose_directories_are_not_synced(tmp_path: Path) -> None:
+    assert fail_again_and_again(tmp_path, "without fsync of directories", 0).faults
