@@ -164,11 +164,18 @@ class Writer(ABC):
 
     def record_preference(
         self, preference: str, *, topic: str | None = None, confidence: str = "inferred",
-        tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any,
+        tags: Sequence[str] = (), keep_both: bool = False, timestamp: Time | None = None,
+        **further: Any,
     ) -> Record:  # fmt: skip
-        """Record a preference of the user."""
-        fields = {"topic": topic, "preference": preference, "confidence": confidence}
-        return self._add(PREFERENCE, {**fields, **further, "tags": tags}, timestamp)
+        """Record a preference of the user. Without a topic, it is about its first tag.
+
+        An explicit one replaces an earlier one of the same topic that is about the same thing,
+        unless `keep_both` is true; `memory.alike(record)` says which.
+        """
+        about = topic or next(iter(tags), None)
+        fields = {"topic": about, "preference": preference, "confidence": confidence}
+        beside = {"keep_both": True} if keep_both else {}
+        return self._add(PREFERENCE, {**fields, **beside, **further, "tags": tags}, timestamp)
 
     def record_learning(
         self, learning: str, *, learned_by: str, tags: Sequence[str] = (),

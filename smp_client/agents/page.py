@@ -4,6 +4,8 @@ Each memory is one item: a label with its id, its day and who said it, then its 
 say anything, so its text is fenced in: further lines are quotations, and nothing in it can begin a
 heading, a list item, a code block or a tag. An item takes at most a fifth of the budget; a longer
 one is cut and ends with "…". Its id stays, by which the whole memory can be read.
+
+Items of a dense section stand on one line: they are short, and on every page.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from ..model.record import Record
 
 CHARACTERS_PER_TOKEN = 4  # about right for English; code and Chinese take more tokens
 _SHARE = 5  # an item takes at most this part of the budget
-_HEAD_SHARE = 3  # and the head at most this part
+_HEAD_SHARE = 2  # and the head at most this part
 _LEAST_SAID = 12  # characters of a text: less would only be its label
 _NAME_CHARACTERS = 64
+_DENSE = " · "  # between two items on one line
 # At the beginning of a line these begin a heading, a list, a quotation, a fence, a table or a rule.
 _LEADING = re.compile(r"^(?=[#>\-+*=~|`_])|^(\d+)(?=[.)])")
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -35,9 +38,11 @@ class Item:
     text: str
     record: Record | None = None
     times: int = 1  # how many memories say the same
+    most: int | None = None  # characters, if it gets fewer than others
 
     def render(self, limit: int) -> str | None:
         """Return the item in at most `limit` characters; None where that would say nothing."""
+        limit = min(limit, self.most or limit)
         names = list(filter(None, map(plain_name, self.names)))
         names += [f"×{self.times}"] if self.times > 1 else []
         start = f"- [{', '.join(names)}] " if names else "- "
@@ -57,6 +62,24 @@ class Section:
     title: str
     items: Sequence[Item]
     in_time: bool = False  # items go from the newest, and are shown oldest first
+    share: float | None = None  # of the page, before others get what is left; None for an equal one
+    is_first: bool = False  # its share is filled before those of other sections
+    is_dense: bool = False  # all items on one line
+    takes_rest: bool = True  # it gets more than its share if there is room
+
+    def render(self, item: Item, limit: int) -> str | None:
+        """Return an item as it stands in this section."""
+        text = item.render(limit)
+        if text is None or not self.is_dense:
+            return text
+        return " ".join(text.removeprefix("- ").split("\n  > "))
+
+    def block(self, chosen: Sequence[str]) -> str:
+        """Return the section with these items."""
+        lines = chosen[::-1] if self.in_time else chosen
+        if self.is_dense:
+            lines = ["- " + _DENSE.join(chosen)]
+        return "\n".join(["", f"## {self.title}", *lines, ""])
 
 
 @dataclass
@@ -68,43 +91,60 @@ class Page:
     left_out: list[Item] = field(default_factory=list)  # for want of room
 
 
+@dataclass
+class _Filling:
+    """A section while it is filled: the items that it shows, and the room they take."""
+
+    section: Section
+    allowed: int
+    chosen: list[str] = field(default_factory=list)
+    used: int = 0
+
+    def fill(self, budget: int, room: int, allowed: int) -> None:
+        """Take items while they fit into the room that is left and into what is allowed."""
+        for item in self.section.items[len(self.chosen) :]:
+            text = self.section.render(item, budget // _SHARE)
+            cost = len(text or "") + (len(_DENSE) if self.section.is_dense else 1)
+            if not self.chosen:
+                cost += len(self.section.block([""]))
+            is_enough = self.used > 0 and self.used + cost > allowed
+            if text is None or is_enough or self.used + cost > room:
+                return  # no turn without those after it; and earlier items are worth more
+            self.chosen.append(text)
+            self.used += cost
+
+
 def pack(head: Sequence[str], sections: Sequence[Section], budget: int) -> Page:
     """Fill a page of at most `budget` characters.
 
-    First each section gets an equal share, so that none crowds out those behind it; then the room
-    that is left goes to the sections in their order.
+    Sections that come first are filled up to their shares, then the others up to theirs, so that
+    none crowds out those behind it. The room that is left goes to the sections in their order.
     """
-    filled = [section for section in sections if section.items]
     title = "\n".join(head)[: budget // _HEAD_SHARE].rstrip() + "\n"
-    taken: list[list[str]] = [[] for _ in filled]
-    used = len(title)
-    share = (budget - used) // max(len(filled), 1)
-    for allowed in (share, budget):
-        for section, chosen in zip(filled, taken, strict=True):
-            spent = 0
-            for item in section.items[len(chosen) :]:
-                text = item.render(budget // _SHARE)
-                heading = 0 if chosen else len(_heading(section, -len(section.items))) + 2
-                cost = len(text or "") + 1 + heading
-                is_enough = spent > 0 and spent + cost > allowed
-                if text is None or is_enough or used + cost > budget:
-                    break  # no turn without those after it; and earlier items are worth more
-                chosen.append(text)
-                spent += cost
-                used += cost
+    room = budget - len(title)
+    filled = [_Filling(section, 0) for section in sections if section.items]
+    unsaid = [one for one in filled if one.section.share is None]
+    rest = 1.0 - sum(one.section.share or 0.0 for one in filled)
+    for one in filled:
+        share = one.section.share
+        equal = max(rest, 0.0) / max(len(unsaid), 1)
+        one.allowed = int(room * (equal if share is None else share))
+    for one in sorted(filled, key=lambda one: not one.section.is_first):
+        one.fill(budget, room - _used(filled) + one.used, one.allowed)
+    for one in filled:
+        if one.section.takes_rest:
+            one.fill(budget, room - _used(filled) + one.used, room)
     page = Page(title)
-    for section, chosen in zip(filled, taken, strict=True):
-        page.shown += section.items[: len(chosen)]
-        page.left_out += section.items[len(chosen) :]
-        if chosen:
-            lines = chosen[::-1] if section.in_time else chosen
-            page.text += "\n".join(["", _heading(section, len(chosen)), *lines, ""])
+    for one in filled:
+        page.shown += one.section.items[: len(one.chosen)]
+        page.left_out += one.section.items[len(one.chosen) :]
+        if one.chosen:
+            page.text += one.section.block(one.chosen)
     return page
 
 
-def _heading(section: Section, shown: int) -> str:
-    total = len(section.items)
-    return f"## {section.title}" if shown == total else f"## {section.title} ({shown} of {total})"
+def _used(filled: Sequence[_Filling]) -> int:
+    return sum(one.used for one in filled)
 
 
 def fenced_lines(text: str) -> list[str]:

@@ -109,13 +109,22 @@ def _count_matching(view: View, want: Wanted, terms: Words) -> int:
 
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
     """Return memories whose text is like this one; of a memory, all but itself."""
-    # Longer words are rarer, and say what a text is about.
-    telling = sorted(words(text), key=len, reverse=True)[:_LIKENESS_WORDS]
     if itself is not None:
         own = (scope_of(itself), itself.id)
         want = want.also(Sql("NOT (m.scope = ? AND m.id = ?)", own))
+    return _read(view, _alike(view, want, text))
+
+
+def likenesses(view: View, want: Wanted, text: str) -> dict[int, float]:
+    """Return how much memories are like a text, by their keys."""
+    return {key: score for key, (score, _) in _alike(view, want, text).items()}
+
+
+def _alike(view: View, want: Wanted, text: str) -> _Matches:
+    # Longer words are rarer, and say what a text is about.
+    telling = sorted(words(text), key=len, reverse=True)[:_LIKENESS_WORDS]
     terms = [Term(word, quoted(word)) for word in telling]
-    return _read(view, _matching(view, want, known(view, terms), around=False))
+    return _matching(view, want, known(view, terms), around=False)
 
 
 def scope_of(record: Record) -> str:

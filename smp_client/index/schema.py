@@ -15,7 +15,7 @@ from ..model.deadline import beat
 from ..model.layout import FORMAT_VERSION
 
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 20 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 21 * 1000 + FORMAT_VERSION
 BUSY_MS = 3_000  # of waiting inside SQLite, where nobody can be interrupted
 # So often a query shows that the process is alive: about once in a millisecond.
 _BEAT_INSTRUCTIONS = 10_000
@@ -49,6 +49,8 @@ CREATE INDEX memories_by_type ON memories (scope, type, at);
 CREATE INDEX latest ON memories (at, scope, type);
 CREATE INDEX latest_of_type ON memories (type, at, scope);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
+CREATE INDEX lasting ON memories (standing, at)
+    WHERE standing IN ('pinned', 'decision.high_impact');
 CREATE INDEX memories_by_subject ON memories (subject, at) WHERE subject IS NOT NULL;
 CREATE TABLE scopes (number INTEGER PRIMARY KEY, scope TEXT UNIQUE, memories INTEGER DEFAULT 0);
 CREATE TABLE vectors (memory INTEGER PRIMARY KEY, vector BLOB);

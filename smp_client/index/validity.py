@@ -4,8 +4,9 @@ A memory no longer holds when
 
 - its own `status` is `superseded`, `rejected` or `reverted`, or its `resolution` is closed;
 - a relationship of any session says that another `supersedes` it, or `resolves` it, a finding;
-- it is an explicit preference, and its project has a later one of its topic and `applies_to`.
-  Sessions that name no project are one project; so is `global/`.
+- it is an explicit preference, and its project has a later one of its topic and `applies_to`, of
+  the same person, about the same thing (model/sameness.py). Sessions that name no project are one
+  project; so is `global/`.
 
 Whether the other memory still holds makes no difference, so a change judges few memories.
 """
@@ -15,11 +16,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..model.layout import ARCHIVED, GLOBAL
 from ..model.priority import is_resolved
 from ..model.record import FINDING, PREFERENCE, RELATIONSHIP, is_memory_name
+from ..model.sameness import is_same_thing
 from .sql import Sql
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ _OVER = frozenset(("superseded", "rejected", "reverted"))
 # These have no status of their own.
 _LASTING = frozenset(("conversation_turn", "relationship", "agent_state", "artifact", SUMMARY))
 _WORD = re.compile(r"[^\W_]+")
+_RIVALS_CAP = 100  # later preferences of one subject that an earlier one is compared with
 
 _PAST = "m.key IN (SELECT memory FROM past)"
 _SESSION = f"REPLACE({{}}.scope, '{ARCHIVED}/', '')"
@@ -57,16 +60,13 @@ _ENDED = f"""
 SELECT m.key, NULL FROM memories m WHERE m.key IN (SELECT value FROM json_each(?1))
     AND (m.ended > '' OR EXISTS (SELECT 1 FROM endings e WHERE {_ENDING}))
 """
-# Of each subject and project only the latest holds.
-_REPLACED = f"""
-SELECT key, latest FROM (
-    SELECT m.key, RANK() OVER project AS place,
-        FIRST_VALUE({_SESSION.format("m")} || '/' || m.id) OVER project AS latest
-    FROM memories m WHERE m.subject IN
-        (SELECT subject FROM memories WHERE key IN (SELECT value FROM json_each(?1)))
-    WINDOW project AS (PARTITION BY m.subject, {_PROJECT}
-        ORDER BY COALESCE(m.at, 0) DESC, m.scope DESC, m.start DESC)
-) WHERE place > 1
+# The preferences of the subjects of these memories, the latest first.
+_RIVALS = f"""
+SELECT m.subject, {_PROJECT}, m.key, {_SESSION.format("m")} || '/' || m.id, m.text, m.actor,
+    json_extract(m.data, '$.keep_both')
+FROM memories m WHERE m.subject IN
+    (SELECT subject FROM memories WHERE key IN (SELECT value FROM json_each(?1)))
+ORDER BY m.subject, COALESCE(m.at, 0) DESC, m.scope DESC, m.start DESC
 """
 # Why each memory no longer holds, in the order of the marks: key, session, word, the other memory.
 _WHY = f"""
@@ -99,7 +99,40 @@ def judge(
     touched = (json.dumps([key for (key,) in connection.execute(_TOUCHED, asked)]),)
     connection.execute("DELETE FROM past WHERE memory IN (SELECT value FROM json_each(?))", touched)
     connection.execute(f"INSERT INTO past {_ENDED}", touched)
-    connection.execute(f"INSERT OR REPLACE INTO past {_REPLACED}", touched)
+    replaced = _replaced(map(_Rival._make, connection.execute(_RIVALS, touched)))
+    connection.executemany("INSERT OR REPLACE INTO past VALUES (?, ?)", replaced)
+
+
+class _Rival(NamedTuple):
+    """An explicit preference beside others of its subject."""
+
+    subject: str
+    project: str
+    key: int
+    name: str
+    text: str
+    person: str | None
+    keeps_both: bool | None  # it stands beside the others, whatever they say
+
+    def replaces(self, earlier: _Rival) -> bool:
+        """Return whether this later preference is about the same thing, of the same person."""
+        if self.keeps_both or (self.subject, self.project) != (earlier.subject, earlier.project):
+            return False
+        is_of_another = self.person and earlier.person and self.person != earlier.person
+        return not is_of_another and is_same_thing(self.text, earlier.text)
+
+
+def _replaced(rivals: Iterable[_Rival]) -> Iterator[tuple[int, str]]:
+    """Yield each preference that a later one replaces, and the name of that one."""
+    later: list[_Rival] = []
+    for rival in rivals:  # the latest of a subject first
+        if later and later[0].subject != rival.subject:
+            later.clear()
+        heir = next((one for one in later[:_RIVALS_CAP] if one.replaces(rival)), None)
+        if heir is not None:
+            yield rival.key, heir.name
+        else:
+            later.append(rival)
 
 
 def is_away(marks: Iterable[str]) -> bool:

@@ -16,11 +16,13 @@ from .arguments import ANYWHERE, KEPT, Call, command, find_id, find_scope
 
 if TYPE_CHECKING:
     from smp_client import Memory, Record
+    from smp_client.agents.context import Context
     from smp_client.change.holdings import Holding
     from smp_client.text.revision import Revision
 
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
 _ROWS, _RELATED, _BAR_COLUMNS = 12, 20, 24
+_NEARLY = 10  # memories without room on a page that are named
 _FILTERS = {"type": "types", "tag": "tags", "all_tags": "all_tags", "without_tag": "without_tags",
             "agent": "agents", "since": "since", "until": "until", "confidence": "confidence",
             "min_priority": "min_priority", "min_importance": "min_importance",
@@ -166,6 +168,7 @@ def stats(call: Call) -> None:
     "--task TEXT  The task: memories that match it come first.",
     "--topic TOPIC  Of decisions, learnings and preferences, only those about this.",
     "--max-tokens N  At most about N tokens; else 1500.",
+    "--explain  Say why each memory is on the page, and which ones nearly were.",
     "--no-count  Do not count readings of the memories on the page, which raise their priorities.",
 )
 def context(call: Call) -> None:
@@ -186,7 +189,19 @@ def context(call: Call) -> None:
     if text.note:
         out.tell(text.note, err=True)
     said = {**about, "context": str(text), "included": text.included, "left_out": text.left_out}
+    if call.explain:
+        said |= {"reasons": dict(text.reasons), "hidden": dict(text.hidden)}
     call.print(said, out.harmless(text.removesuffix("\n")))
+    if call.explain and not call.json:
+        out.say()
+        out.print_table("id why", _explained(text))
+
+
+def _explained(page: Context) -> list[dict[str, str]]:
+    """Return a row for each memory on a page with its reason, and for those that nearly were."""
+    rows = [{"id": name, "why": page.reasons.get(name, "")} for name in page.included]
+    nearly = [one for one in page.left_out if one not in page.included][:_NEARLY]
+    return rows + [{"id": one, "why": f"no room: {page.reasons.get(one, '')}"} for one in nearly]
 
 
 @command(

@@ -74,6 +74,7 @@ def new(call: Call) -> None:
     "--ref ID...  A memory that it refers to; repeat it.",
     "--turn N  The turn that it comes from.",
     "--pin  Never let it decay.",
+    "--keep-both  A preference that replaces no earlier one of its topic.",
 )
 def add(call: Call) -> None:
     """Write a memory into SESSION and print its id.
@@ -101,7 +102,8 @@ def add(call: Call) -> None:
               "text": _text(call, words), "rationale": call.rationale,
               "confidence": call.confidence, "timestamp": call.timestamp, "turn_ref": call.turn,
               "memory_refs" if kind == "turn" else "references": references,
-              "pinned": call.pin or None, "tags": [*call.tag] or None}  # fmt: skip
+              "pinned": call.pin or None, "keep_both": call.keep_both or None,
+              "tags": [*call.tag] or None}  # fmt: skip
     fields = {name: value for name, value in fields.items() if value is not None}
     fields |= parse_fields(call.field)
     taken = target.scope.redaction.spotted(fields)

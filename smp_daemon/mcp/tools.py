@@ -141,6 +141,10 @@ TOOLS = (
          Parameter("text", "What is to be remembered.", required=True),
          Parameter("why", "The reason, or how you know."),
          Parameter("tags", "A few topics, such as security or build.", "array", most=20),
+         Parameter("topic", "Of a preference: what it is about, such as language or tests; else"
+                   " the first tag."),
+         Parameter("keep_both", "Of a preference: true if it stands beside an earlier one of its"
+                   " topic.", "boolean"),
          Parameter("by", "Who decided or found it, where that is not you."),
          Parameter("severity", "Of a finding.", choices=SEVERITIES),
          Parameter("about", "Earlier memories this one resolves, replaces or supports, each as"

@@ -144,7 +144,10 @@ def _written(session: Writer, given: Given, author: str) -> Record:
         severity = given["severity"] or "medium"
         return session.record_finding(text, discovered_by=author, severity=severity, **more)
     if given["kind"] == "preference":
-        return session.record_preference(text, confidence="explicit", created_by=author, **more)
+        how = {"topic": given["topic"], "keep_both": bool(given["keep_both"])}
+        return session.record_preference(
+            text, confidence="explicit", created_by=author, **how, **more
+        )
     return session.record_learning(text, learned_by=author, **more)
 
 

@@ -121,7 +121,7 @@ def test_an_id_that_holds_other_lines_writes_no_line_of_its_own(session: Session
             session.get(hostile)
     assert not (folder / "access.log").exists()
     context = session.context()
-    known = ("- [", "## Decisions", "# Memory of E-Commerce", "Remembered data follows.")
+    known = ("- [", "## Decisions", "# Memory of E-Commerce", "The following is remembered", "Not on this page")
     assert [line for line in context.splitlines() if not line.startswith(known)] == [""]
     assert "\x1b" not in context
     assert max(map(len, context.splitlines())) < 200

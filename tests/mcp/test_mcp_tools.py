@@ -138,7 +138,7 @@ def test_search_gives_hits_in_short_with_scope(shop: Desk) -> None:
     assert (hit["id"], hit["kind"], hit["who"]) == (f"{LOGIN}/DEC-001", "decision", "architect")
     assert (hit["text"], said.data["more"]) == ("Use OAuth 2.0 with JWT", False)
     for text in (said.text, said.data["scope"]):
-        assert "no instructions" in text
+        assert "not instructions" in text
         assert "Scope: every session in" in text
     assert f"[{LOGIN}/DEC-001" in said.text, "clients that show the text alone can go on from it"
     assert answer(shop, "memory_search", query="kubernetes helm chart").text.startswith("Nothing matches.")
