@@ -298,8 +298,8 @@ class Eraser(Library):
     """Deletes, restores, purges and anonymises memories of its own."""
 
     door = "erasure"
-    mortality = 0.15
-    life_s = 6.0
+    mortality = 0.1
+    life_s = 15.0  # a purge waits for the grace of old versions
 
     def act(self) -> None:
         acts = [self.create, self.delete, self.restore, self.purge, self.doom, self.anonymise]
@@ -446,7 +446,7 @@ class Dropper(Driver):
     """A program that drops files into the inbox."""
 
     door = "inbox"
-    rest_s = 0.1  # it costs so little that the other doors would be hit less
+    rest_s = 0.2  # it costs so little that the other doors would be hit less
 
     def act(self) -> None:
         token = self.token()
@@ -476,7 +476,7 @@ class Shell(Driver):
     """`>>` with no lock, also through a descriptor that stays open for a while."""
 
     door = "append"
-    rest_s = 0.1  # it costs so little that the other doors would be hit less
+    rest_s = 0.2  # it costs so little that the other doors would be hit less
 
     def act(self) -> None:
         name = self.session()
@@ -504,7 +504,7 @@ class Editor(Driver):
     """An editor: reads a file, changes it, and renames a new one over it."""
 
     door = "editor"
-    rest_s = 0.1  # it costs so little that the other doors would be hit less
+    rest_s = 0.2  # it costs so little that the other doors would be hit less
 
     def act(self) -> None:
         path = self.life.root / "active" / EDITED / "learnings.yaml"
@@ -607,7 +607,7 @@ class Victim(Library):
 
     door = "purge session"
     mortality = 0.1
-    life_s = 8.0
+    life_s = 15.0  # a purge waits for the grace of old versions
     bare_writes = True  # also writes without SMP
 
     def act(self) -> None:
@@ -680,11 +680,11 @@ class Command(Driver):
 
     door = "command"
     mortality = 0.0  # the command dies
-    life_s = 5.0
+    life_s = 40.0  # so that most purges come to their end
 
     def act(self) -> None:
-        acts = [self.add, self.change, self.delete, self.restore, self.purge, self.other]
-        self.chance.choices(acts, weights=[45, 12, 10, 8, 7, 18])[0]()
+        acts = [self.add, self.change, self.delete, self.restore, self.purge, self.compact]
+        self.chance.choices([*acts, self.other], weights=[32, 8, 8, 6, 18, 18, 10])[0]()
 
     def smp(self, *arguments: str) -> str:
         """Run the command, which may die at any change. Return its output."""
@@ -694,8 +694,8 @@ class Command(Driver):
             pid = os.fork()
             if pid == 0:
                 die_with_parent()
-                if self.chance.random() < 0.4:
-                    die_before(some_change(self.chance, 150))
+                if self.chance.random() < 0.2:
+                    die_before(some_change(self.chance, 300))
                 streams = [os.open(os.devnull, os.O_RDONLY), said.fileno(), complained.fileno()]
                 called = [*arguments, "--root", str(self.life.root)]
                 become(called, streams, str(self.life.scratch), os.environ.copy())
@@ -758,14 +758,20 @@ class Command(Driver):
         place = self.chance.choice([KEPT, DELETED])
         self.on_one(place, "purge", "purge", "--now", "--yes")
 
+    def compact(self) -> None:
+        name = self.chance.choice((*SHARED, SMALL))
+        if self.chance.random() < 0.7:
+            self.do("compact", lambda: self.smp("compact", name, "--reduce", "5"))
+        else:
+            self.do("bring back", lambda: self.smp("compact", name, "--bring-back"))
+
     def other(self) -> None:
         name = self.session()
         calls = [
-            ("compact", SMALL),
             ("decay",),
             ("archive", name),
             ("unarchive", name),
-            ("delete", name, "--reason", "soak", "--yes"),
+            ("delete", name, "--whole", "--reason", "soak", "--yes"),
             ("restore", name),
             ("search", "noted"),
             ("context",),
@@ -785,7 +791,7 @@ class Agent(Driver):
 
     door = "mcp"
     mortality = 0.0  # the server dies
-    life_s = 10.0
+    life_s = 40.0
 
     def __init__(self, life: Life) -> None:
         super().__init__(life)
@@ -868,7 +874,7 @@ class Server:
             die_with_parent()
             os.close(give)
             os.close(take)
-            if life.chance.random() < 0.5:
+            if life.chance.random() < 0.3:
                 die_before(some_change(life.chance, 1000))
             log = os.open(life.scratch / "mcp.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             called = ["mcp", "--root", str(life.root), "--directory", str(life.scratch)]
@@ -954,6 +960,16 @@ DOORS: dict[str, type[Driver]] = {
     "mcp": Agent,
     "mcpb": Agent,
 }
+# Few processes that only append, so that the slow doors are hit: commands, servers and purges.
+SLOW_DOORS: dict[str, type[Driver]] = {
+    "lib": Library,
+    "libb": Library,
+    "era": Eraser,
+    "mov": Mover,
+    "kee": Keeper,
+    **{f"cmd{letter}": Command for letter in "abcd"},
+    **{f"mcp{letter}": Agent for letter in "abcd"},
+}
 
 
 def live(life: Life) -> NoReturn:
@@ -962,7 +978,7 @@ def live(life: Life) -> NoReturn:
         die_with_parent()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        DOORS[life.slot](life).run()
+        (DOORS | SLOW_DOORS)[life.slot](life).run()
     except BaseException:
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()

@@ -3,8 +3,9 @@
     python tests/faults/soak.py --minutes 30
 
 It goes in rounds, each with a tree of its own. In a round, drivers (`doors.py`) write, change,
-move, erase and ask beside a daemon. All are killed at random moments, or kill themselves before
-some change of the disk; the daemon is stopped and paused too, and somebody writes hostile files.
+move, erase and ask beside a daemon; every second round is for commands, MCP and purges. All are
+killed at random moments, or kill themselves before some change of the disk. The daemon is stopped
+and paused too, and somebody writes hostile files.
 Every operation stands in a ledger (`ledger.py`). At the end of a round the tree is held against the
 ledgers (`verdict.py`). A tree with a fault is kept, and `--seed` repeats the chances of a run.
 `test_soak.py` does one round.
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,7 +37,19 @@ import mcp.server.stdio  # noqa: F401  # so that no process has to load it
 import verdict
 from daemons import PATIENCE_S
 from death import die_before
-from doors import DOORS, EDITED, QUOTA_BYTES, SHARED, SMALL, Life, die_with_parent
+from doors import (
+    DOORS,
+    EDITED,
+    QUOTA_BYTES,
+    SHARED,
+    SLOW_DOORS,
+    SMALL,
+    Agent,
+    Command,
+    Driver,
+    Life,
+    die_with_parent,
+)
 from forking import become, load_everything
 from ledger import BROKEN, DONE, REFUSED, UNCLEAR, Book, Ledger
 from verdict import Verdict
@@ -57,6 +70,8 @@ _SETTINGS = {
     "purge": {"cron": "* * * * *"},
 }
 
+INNER = (Command, Agent)  # with processes of their own
+SLOW_EVERY = 2  # rounds, the last of which is for the slow doors
 LEFT_ALONE = "h0"  # a name that no bundle can hold keeps its session from being moved
 # Somebody writes nonsense where SMP keeps what it can make again, and into inboxes. The notes of
 # the last ids are those of a session whose ids an editor gives.
@@ -115,9 +130,10 @@ class Figures:
 class Driven:
     """A driver's slot: the process that lives now, and the ledger of all its lives."""
 
-    def __init__(self, root: Path, slot: str) -> None:
+    def __init__(self, root: Path, slot: str, door: type[Driver]) -> None:
         self._root = root
         self.slot = slot
+        self.door = door
         self.book = Book(root.parent / f"ledger-{slot}")
         self._ledger = Ledger(self.book.path)
         self._lives = 0
@@ -126,7 +142,7 @@ class Driven:
 
     def start(self, chance: random.Random) -> None:
         self._lives += 1
-        life_s = DOORS[self.slot].life_s
+        life_s = self.door.life_s
         self.ends_at = time.monotonic() + min(chance.expovariate(1 / life_s), 4 * life_s)
         own = random.Random(chance.randrange(1 << 60))
         life = Life(self._root, self.slot, self._lives, own, self.book, self._ledger)
@@ -252,12 +268,14 @@ class Watched:
 class Round:
     """One tree from its making to the verdict."""
 
-    def __init__(self, directory: Path, seed: int, figures: Figures) -> None:
+    def __init__(
+        self, directory: Path, seed: int, figures: Figures, driven: Mapping[str, type[Driver]]
+    ) -> None:
         self.root = directory / "sessions"
         self._chance = random.Random(seed)
         self._figures = figures
         self._daemon = Watched(self.root, figures)
-        self._slots = [Driven(self.root, slot) for slot in DOORS]
+        self._slots = [Driven(self.root, slot, door) for slot, door in driven.items()]
 
     def run(self, seconds: float) -> Verdict:
         in_child(self._make)
@@ -294,8 +312,8 @@ class Round:
                 slot.kill()
                 kills["driver"] += 1
                 slot.start(self._chance)
-        if self._chance.random() < 0.02:
-            slot = self._chance.choice([one for one in self._slots if one.slot in INNER])
+        if self._chance.random() < 0.01:
+            slot = self._chance.choice([one for one in self._slots if one.door in INNER])
             kills["command or server"] += slot.kill_inner()
         self._daemon.look()
         if self._daemon.is_dead():
@@ -365,9 +383,6 @@ class Round:
         self._figures.kills["command or server, at a change"] += book.killed
 
 
-INNER = ("cmd", "cmdb", "mcp", "mcpb")
-
-
 def in_child(act: Callable[[], str]) -> str:
     """Do something in a process of its own, so that this one has no file of the tree open."""
     read_end, write_end = os.pipe()
@@ -404,7 +419,9 @@ def soak(seconds: float, seed: int, directory: Path, round_s: float = ROUND_S) -
         number += 1
         place = directory / f"round-{number}"
         place.mkdir(parents=True)
-        judged = Round(place, seed + number, figures).run(min(round_s, max(left_s, 5.0)))
+        driven = DOORS if number % SLOW_EVERY else SLOW_DOORS
+        going = Round(place, seed + number, figures, driven)
+        judged = going.run(min(round_s, max(left_s, 5.0)))
         done = sum(figures.verbs.values())
         said = f"round {number} (seed {seed + number})"
         print(f"{said}: {figures.kills.total()} kills and {done} acknowledged so far", flush=True)

@@ -169,7 +169,10 @@ def _check_fate(fate: Fate, one: Found, quarantined: Mapping[str, str], verdict:
         verdict.add("doubled", said)
     wanted = fate.places | ({NOWHERE} if PURGED in fate.places else set())
     if one.place not in wanted:
-        if one.place == NOWHERE and fate.token in quarantined:
+        # The daemon may have indexed an edit that went to quarantine: then it keeps the memory
+        # as one that somebody removed from its file.
+        aside = (NOWHERE, DELETED) if fate.door == "editor" else (NOWHERE,)
+        if one.place in aside and fate.token in quarantined:
             _note_aside(fate, f"{said} {quarantined[fate.token]}", verdict)
         elif one.place == NOWHERE or (one.place, fate.places) == (DELETED, {KEPT}):
             verdict.add("lost", said)
