@@ -17,6 +17,7 @@ from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.disk.place import is_archived
 from smp_client.model.deadline import interruptible
 from smp_client.model.layout import COOKIES, GLOBAL, STATUS_FILE
+from smp_client.model.progress import watched
 from smp_client.model.times import now, render_time
 from smp_client.redaction.redact import harmless
 
@@ -33,11 +34,35 @@ REST_S = 1.0  # between a failure and the next try
 QUEUE_ROUND = 1000  # after so many items, the worker looks after itself
 LOGGED_SESSIONS = 20  # of one batch: more are a scan of a new tree
 LOGGED_IDS = 20  # of memories on one line of the log
+SCAN_SAID_S = 2.0  # between two lines on the progress of one scan
 INDEXING = "indexing"  # the subject of a failure
 
 
 class Stopping(BaseException):
     """The daemon was told to stop. Code that lets a piece of data fail alone must not catch it."""
+
+
+class _ScanProgress:
+    """Lines of the log about a scan that takes long, as the first one of a large tree does."""
+
+    def __init__(self, root: Root, started: float) -> None:
+        self._log = root.log
+        self._started = started
+        self._said = started
+
+    def reach(self, done: int, total: int) -> None:
+        """Note that so many parts of the scan are done."""
+        now_s = time.perf_counter()
+        if now_s - self._said < SCAN_SAID_S or done == total:
+            return
+        self._said = now_s
+        left_s = (now_s - self._started) * (total - done) / done
+        self._log.info(
+            "scanning",
+            component="indexer",
+            done_pct=round(100 * done / total),
+            seconds_left=round(left_s),
+        )
 
 
 class Worker:
@@ -230,7 +255,8 @@ class Worker:
         started, is_scan = time.perf_counter(), EVERYTHING in paths
         try:
             if is_scan:
-                taken = indexer.scan(root.memory, root.index)
+                with watched(_ScanProgress(root, started).reach):
+                    taken = indexer.scan(root.memory, root.index)
             else:
                 taken = indexer.take_in(root.memory, root.index, paths)
             for scope in taken.inboxes:

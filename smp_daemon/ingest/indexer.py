@@ -10,6 +10,7 @@ from smp_client.disk.place import archived_scope, files_of, has_moved, is_archiv
 from smp_client.index.database import Index, outdated
 from smp_client.index.take_in import refresh
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL, YAML_INDEXES
+from smp_client.model.progress import tracked
 
 BATCH_FILES = 200  # a scan commits after so many, so that queries find the first files early
 
@@ -41,7 +42,7 @@ def scan(memory: Memory, index: Index) -> Taken:
     taken.vanished = {scope for scope, _ in index.files()} - taken.present
     taken.inboxes = {scope for scope in taken.present - {GLOBAL} if not is_archived(scope)}
     changed = [item for item in outdated(memory, index) if item[0] not in taken.vanished]
-    for start in range(0, len(changed), BATCH_FILES):
+    for start in tracked(range(0, len(changed), BATCH_FILES)):
         _refresh(memory, index, changed[start : start + BATCH_FILES], taken)
     with index.batch(is_silent=True):
         index.note_folders(memory.tree)
