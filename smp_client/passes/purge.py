@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ask.argument import When, moment
 from ..change.change import Request, apply
-from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept, place_of
+from ..change.holdings import EVERY, KEPT, Holding, Place, holdings, is_in_use, is_kept, place_of
 from ..change.latecomers import sweep
 from ..change.move import delete_session, destroy
 from ..change.restore import delete, removal, sessions_with
@@ -222,8 +222,8 @@ def purge_now(
 ) -> Outcome:  # fmt: skip
     """Destroy memories, a batch, or else a whole session, at once and whatever the deadline.
 
-    Of an id under which something is deleted, or was anonymised, only that goes. Any other memory
-    is deleted first. A batch is known without a session.
+    Of an id under which something is deleted, only that goes. Any other memory is deleted first;
+    what it said before an anonymisation goes with it. A batch is known without a session.
     """
     memory.require()
     if not memory.tree.exists(MARKER):
@@ -255,9 +255,15 @@ def _memories_now(
 ) -> list[Doomed]:
     if not outcome.dry_run:
         memory._scope(name).recover()  # every change that was cut off is done by now
-    parts = _parts(memory, name, outcome, ids)
-    known = {item.id for part in parts for item in part.items}
-    left = tuple(one for one in ids if one not in known)
+    found = _parts(memory, name, outcome, ids)
+    parts = [one for one in found if place_of(one.path) == "deleted"]
+    left = _without(ids, parts)
+    if len(parts) < len(found):
+        # An id is first of all the memory itself, and only then its words before an anonymisation.
+        kept = {held.id for held in holdings(memory, name, KEPT)}
+        undone = _parts(memory, name, Outcome(), {*left} - kept)
+        parts += [one for one in undone if place_of(one.path) == "undo"]
+        left = _without(left, parts)
     if left:
         dry_run = outcome.dry_run
         why = "purged at once"
@@ -267,6 +273,12 @@ def _memories_now(
             outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))
         parts += [] if outcome.dry_run else _parts(memory, name, outcome, batch=done.batch)
     return parts
+
+
+def _without(ids: tuple[str, ...], parts: Sequence[Doomed]) -> tuple[str, ...]:
+    """Return the ids that no memory of these bundles has."""
+    known = {item.id for part in parts for item in part.items}
+    return tuple(one for one in ids if one not in known)
 
 
 def _parts(

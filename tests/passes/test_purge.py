@@ -224,6 +224,31 @@ def test_a_purged_memory_does_not_stay_in_the_undo_of_an_anonymisation(
     assert session.get("LEARN-001").data["learned_by"] == "vera"
 
 
+def test_purging_an_anonymised_memory_at_once_destroys_the_memory_itself(
+    session: Session, memory: Memory
+) -> None:
+    """Its words of before go with it; the rest of the anonymisation can be undone still."""
+    session.record_learning("vera likes tea", learned_by="vera")
+    anonymised = memory.privacy.anonymize("s1", names=["vera"]).batch
+    outcome = memory.privacy.purge_now("s1", ["FIND-001"])
+    assert (outcome.problems, left(memory)) == ([], [])
+    with pytest.raises(MemoryNotFound):
+        session.get("FIND-001")
+    memory.privacy.restore("s1", batch=anonymised)
+    assert session.get("LEARN-001").data["learned_by"] == "vera"
+
+
+def test_the_words_before_an_anonymisation_can_be_purged_when_the_memory_is_gone(
+    session: Session, memory: Memory
+) -> None:
+    memory.privacy.anonymize("s1", names=["vera"])
+    path = memory.root / "active/s1/findings.yaml"
+    path.write_text("findings:\n")
+    assert left(memory)
+    assert memory.privacy.purge_now("s1", ["FIND-001"]).problems == []
+    assert left(memory) == []
+
+
 def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory: Memory) -> None:
     session.add_turn("user", f"They say that {SECRET}.")
     session.record_decision(f"Because {SECRET}", made_by="vera")
