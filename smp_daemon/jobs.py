@@ -47,7 +47,7 @@ AT_ONCE_SESSIONS = 50  # whose ages one step reads from the index
 READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
 TIDY_S = 30.0
 SCRUB_EVERY_S = 5.0  # between two scrubs, where the first could not be finished
-VECTORS_AT_ONCE = 200  # in about 30 ms; then other work has its turn
+VECTORS_AT_ONCE = 10  # in about 100 ms; then other work has its turn
 _NAMED_MEMORIES = 20
 _TURNS = "SELECT COUNT(*) FROM memories WHERE scope = ? AND type = ?"
 

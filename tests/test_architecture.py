@@ -12,12 +12,12 @@ from typing import NamedTuple
 from ratchets import density
 
 TOP = Path(__file__).parent.parent
-CLIENT_MAY_IMPORT = {"yaml", "filelock", "re2", "smp_client", "numpy", "safetensors", "tokenizers"}
+CLIENT_MAY_IMPORT = {"yaml", "filelock", "re2", "smp_client", "numpy", "onnxruntime", "tokenizers"}
 # Packages that one module alone uses, so that their traps are in one place.
 ONLY_USER = {
     "watchdog": "smp_daemon/ingest/watcher.py", "apscheduler": "smp_daemon/schedule.py",
     "structlog": "smp_daemon/log.py",
-    "numpy": "smp_client/index/meaning.py", "safetensors": "smp_client/index/meaning.py",
+    "numpy": "smp_client/index/meaning.py", "onnxruntime": "smp_client/index/meaning.py",
     "tokenizers": "smp_client/index/meaning.py", "filelock": "smp_client/disk/locks.py",
     "re2": "smp_client/redaction/patterns.py",
 }  # fmt: skip
@@ -199,7 +199,7 @@ def test_the_text_layer_is_pure() -> None:
 
 # Imports that stand inside functions, by the reason: then the target is loaded with its first use.
 LATE = {
-    "it is of an extra": ("numpy", "safetensors.numpy", "tokenizers"),
+    "it is of an extra": ("numpy", "onnxruntime", "tokenizers"),
     "a system may lack it": ("watchdog.observers.inotify_c",),
     "it takes long to load, and most processes do without": (
         "ctypes", "difflib", "filelock", "hashlib", "importlib", "pathlib", "random",

@@ -37,7 +37,8 @@ def alike(view: View, record: Record) -> Alike:
     own = said(record.text)
     want = Wanted()._replace(limit=_COMPARED)
     of_kind = want.also(one_of("m.type", [record.type]), holds())
-    near = similar(view, of_kind, record.text, record)
+    # Whoever writes need not wait for a model: memories that say the same share words.
+    near = similar(view, of_kind, record.text, record, by_meaning=False)
     same = [one for one in near if likeness(own, said(one.text)) >= _ALIKE]
     name = f"{record.session}/{record.id}"
     replaced = find(view, want.also(Sql(_REPLACED, (name,))))

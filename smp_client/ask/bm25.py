@@ -13,8 +13,7 @@ import itertools
 import json
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..index.database import owner_word
@@ -32,7 +31,6 @@ _FIELDS = "1.5, 1.0, 1.0, 1.0, 0.0"
 # Chosen on the tuning part of benchmarks.recall, see docs/benchmarks.md.
 _BESIDE = 0.3  # of a turn's match goes to each turn beside it
 _SAME_PLACE = 0.9  # counts a turn beside a better one; less hides answers behind their questions
-_NEAR = 0.2  # counts the nearness of meaning beside a match of every word
 _RANKED = 300  # memories that the neighbours of turns can still bring forward
 _ENOUGH = 2000  # memories with the rarer words: those with none of them need not be ranked
 _TRIES = 4  # words of one question that are looked for otherwise: each costs a look at all words
@@ -53,7 +51,7 @@ class Words(NamedTuple):
     match: str  # for FTS5; empty where no memory has any of them
     whole: float  # the strength of a memory of usual length that has every word once
     note: str | None = None  # a sentence on the words that were looked for otherwise
-    near: Mapping[int, float] = MappingProxyType({})  # memories near in meaning
+    meant: str = ""  # a text whose meaning is looked for too
 
 
 def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
@@ -117,7 +115,7 @@ def strengths(
     """Return the keys of the memories that match and pass the test, best first, with their share.
 
     `tables` is the source of the test, the memories `m` first. At least `count` are returned, if
-    there are as many; all without a count. Memories near in meaning match too.
+    there are as many; all without a count.
     """
     source = f"words CROSS JOIN {tables}" if tables else "words"
     condition = f" AND m.key = words.rowid AND {test.text}" if tables else ""
@@ -128,17 +126,15 @@ def strengths(
     limit = -1 if count is None else max(count, _RANKED if around else 0)
     given = [owned(view, words.match), *test.parameters, limit]
     ask = view.index.execute
-    if not around and not words.near:
+    if not words.match:
+        return {}
+    if not around:
         return {key: -rank / words.whole for key, rank in ask(ranked, given)}
     placed = (
         f"SELECT p.memory, -r.rank, p.scope * {_APART} + p.place FROM ({ranked}) r"
         " CROSS JOIN places p ON p.memory = r.key ORDER BY r.rank"
     )
-    rows = ask(placed, given).fetchall() if words.match else []
-    if words.near:
-        rows = _with_near(view, rows, words, tables, test)
-    if not around:
-        return {key: rank / words.whole for key, rank, _ in rows}
+    rows = ask(placed, given).fetchall()
     # Only the best have neighbours, whichever page is asked for; the rest follows as it is.
     best, rest = rows[:_RANKED], rows[_RANKED:]
     found = {key: rank for key, rank, at in best if at is None}
@@ -168,26 +164,6 @@ def matching_count(view: View, words: Words, tables: str, test: Sql) -> int:
         asked += f" AND m.key = words.rowid AND {test.text}"
     given = (owned(view, words.match), *test.parameters)
     return int(view.index.execute(asked, given).fetchone()[0]) if words.match else 0
-
-
-def _with_near(
-    view: View, rows: Sequence[tuple[int, float, int | None]], words: Words, tables: str, test: Sql
-) -> list[tuple[int, float, int | None]]:
-    """Add the nearness of each memory to its rank; memories that are only near come in."""
-    asked = (
-        f"SELECT p.memory, 0.0, p.scope * {_APART} + p.place FROM json_each(?) w"
-        " CROSS JOIN vectors v ON v.memory = w.value CROSS JOIN places p ON p.memory = w.value"
-    )
-    given = [json.dumps(list(words.near.keys() - {key for key, *_ in rows}))]
-    if tables:
-        asked += f" CROSS JOIN {tables} WHERE m.key = p.memory AND {test.text}"
-        given += test.parameters
-    added = view.index.execute(asked, given).fetchall()
-    share = _NEAR * words.whole
-    every = (
-        (key, rank + share * words.near.get(key, 0.0), at) for key, rank, at in [*rows, *added]
-    )
-    return sorted(every, key=lambda row: -row[1])
 
 
 def _turns_at(view: View, positions: Sequence[int], tables: str, test: Sql) -> dict[int, int]:

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from ..disk.place import ARCHIVE, archived_scope, directory_of, is_archived, session_of
-from ..index import meaning
 from ..index.database import NAMED
+from ..index.meaning import has_vectors
 from ..index.mentions import TAG
 from ..index.sql import Sql
 from ..index.validity import EVICTED, holds, is_away, marks
@@ -25,6 +25,7 @@ from ..model.quotation import shown
 from ..model.record import FOLDERS, TURN, Record, split_folder, type_of
 from .argument import sayable
 from .bm25 import Words, known, matching_count, owned, strengths
+from .nearness import with_meaning
 from .options import NEWEST, Answer, Wanted, one_of
 from .priorities import Columns, View, source
 from .text import IDENTIFIER, Term, question_of, quoted, words
@@ -65,14 +66,14 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     is_plain = question.test is None
     terms = known(view, question.terms, text if is_plain else "")
     around = is_plain and len(question.terms) > _LOOKED_UP
-    if is_plain and len(text.split()) > _LOOKED_UP and meaning.is_installed():
-        terms = terms._replace(near=meaning.near(view.index, view.scopes, text, _CANDIDATES))
+    if is_plain and has_vectors(view.index):
+        terms = terms._replace(meant=text)
     for key, match in _matching(view, whole, terms, around).items():
         found.setdefault(key, match)
     answer = _read(view, dict([*found.items()][want.offset : want.end]))
     answer.add_notes([*notes, *([terms.note] if terms.note else [])])
     answer.total = _total(want, len(answer), lambda: _count_matching(view, want, terms))
-    answer.by = "words and meaning" if terms.near else "words"
+    answer.by = "words and meaning" if terms.meant else "words"
     return answer
 
 
@@ -107,24 +108,29 @@ def _count_matching(view: View, want: Wanted, terms: Words) -> int:
     return matching_count(view, terms, tables, test)
 
 
-def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
+def similar(
+    view: View, want: Wanted, text: str, itself: Record | None = None, *, by_meaning: bool = True
+) -> Answer:
     """Return memories whose text is like this one; of a memory, all but itself."""
     if itself is not None:
         own = (scope_of(itself), itself.id)
         want = want.also(Sql("NOT (m.scope = ? AND m.id = ?)", own))
-    return _read(view, _alike(view, want, text))
+    return _read(view, _alike(view, want, text, by_meaning=by_meaning))
 
 
 def likenesses(view: View, want: Wanted, text: str) -> dict[int, float]:
     """Return how much memories are like a text, by their keys."""
-    return {key: score for key, (score, _) in _alike(view, want, text).items()}
+    return {key: score for key, (score, _) in _alike(view, want, text, by_meaning=True).items()}
 
 
-def _alike(view: View, want: Wanted, text: str) -> _Matches:
+def _alike(view: View, want: Wanted, text: str, *, by_meaning: bool) -> _Matches:
     # Longer words are rarer, and say what a text is about.
     telling = sorted(words(text), key=len, reverse=True)[:_LIKENESS_WORDS]
     terms = [Term(word, quoted(word)) for word in telling]
-    return _matching(view, want, known(view, terms), around=False)
+    looked_up = known(view, terms)
+    if by_meaning and has_vectors(view.index):
+        looked_up = looked_up._replace(meant=text)
+    return _matching(view, want, looked_up, around=False)
 
 
 def scope_of(record: Record) -> str:
@@ -289,12 +295,14 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> _Matches:
     Priority, importance and use can change the order of the best by text alone, which are the same
     for every page; the rest follows by its text.
     """
-    if not terms.match and not terms.near:
+    if not terms.match and not terms.meant:
         return {}
     joined, columns = source(view, by_key=True)
     tables, test = _tested(view, want)
     count = None if want.end is None or want.order else max(want.end, _CANDIDATES)
     matches = strengths(view, terms, tables, test, count, around=around)
+    if terms.meant:
+        matches = with_meaning(view, matches, terms.meant, tables, test)
     keys = list(matches)[:count]
     weights = view.weights
     scored: list[tuple[float, Sequence[Any]]] = []

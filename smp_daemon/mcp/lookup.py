@@ -19,7 +19,7 @@ from .answer import DATA_NOTE, Answer, cut, first_bytes, fitting, hit, line, whe
 from .desk import Desk
 
 Given = Mapping[str, Any]
-_MATCHES = 0.1  # below this score a memory shares a chance word with the question
+_MATCHES = 0.1  # below this score a session has a memory with a chance word
 _TELLING = ("decision", "finding", "learning")
 _LATEST = 200  # memories that match, whose sessions are meant
 _LEAST_ROOM = 400  # bytes in which a memory can be shown
@@ -29,7 +29,7 @@ NOTHING = "Nothing is remembered yet. memory_record begins."
 def search(desk: Desk, given: Given) -> Answer:
     """Return the memories that match a text best, in short."""
     limit = given["limit"]
-    options = _options(desk, given) | {"limit": limit + 1, "min_relevance": _MATCHES}
+    options = _options(desk, given) | {"limit": limit + 1}
     found = desk.memory.search(given["query"], **options)
     note = f" {fenced(found.note)}" if found.note else ""
 

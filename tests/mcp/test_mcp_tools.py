@@ -147,6 +147,11 @@ def test_search_gives_hits_in_short_with_scope(shop: Desk) -> None:
     found = data(shop, "memory_search", query="limit", limit=1)
     assert (len(found["hits"]), found["more"]) == (1, True)
     assert not log.exists()
+    rare = "kubernetes helm chart volume ingress node pod cluster yaml operator quorum raft"
+    long = f"{rare} oauth"
+    assert [hit["id"] for hit in data(shop, "memory_search", query=long)["hits"]] == [
+        f"{record.session}/{record.id}" for record in shop.memory.search(long)
+    ]
     answer(shop, "memory_get", ids=[f"{LOGIN}/DEC-001"])
     assert log.exists()
 
