@@ -26,6 +26,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _PARENTHESES = "The parentheses do not match, so they were ignored."
+_DEPTH_CAP = 6  # of parentheses: the parser of SQLite has a limit
+_TOO_DEEP = f"The parentheses are more than {_DEPTH_CAP} deep, so they were ignored."
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,9 @@ def tree_of(text: str, most: int) -> Tree | None:
     if count > most or not any(kind == "operator" for kind, _ in tokens):
         return None
     notes: list[str] = []
-    if not _is_balanced(tokens):
+    if problem := _problem(tokens):
         tokens = _grouped([one for one in tokens if one[0] not in ("open", "close")])
-        notes.append(_PARENTHESES)
+        notes.append(problem)
     reader = _Reader(tokens, notes)
     root = reader.some()
     return None if root is None else Tree(root, tuple(dict.fromkeys(reader.notes)))
@@ -97,13 +99,18 @@ def _grouped(pieces: list[_Piece]) -> list[_Piece]:
     return found
 
 
-def _is_balanced(tokens: list[_Piece]) -> bool:
+def _problem(tokens: list[_Piece]) -> str | None:
+    """Return why the parentheses make no sense; None if they do."""
     depth = 0
+    deepest = 0
     for kind, _ in tokens:
         depth += (kind == "open") - (kind == "close")
+        deepest = max(deepest, depth)
         if depth < 0:
-            return False
-    return depth == 0
+            return _PARENTHESES
+    if depth:
+        return _PARENTHESES
+    return _TOO_DEEP if deepest > _DEPTH_CAP else None
 
 
 @dataclass
@@ -133,6 +140,8 @@ class _Reader:
         """Return a group of words, or a part in parentheses, or one of them behind NOT."""
         if self._takes("operator", "NOT"):
             part = self._operand("NOT", self.one())
+            if isinstance(part, Without):
+                return part.part  # NOT NOT
             return None if part is None else Without(part)
         if self._takes("open", "("):
             inner = self.some()

@@ -26,6 +26,7 @@ TEXT_CAP = 65_536  # characters: a longer text was pasted, and its beginning say
 WORD_CAP = 64  # different plain words of one question: of a longer text the longest, which say most
 MARK_CAP = 64  # a text with more quotes and signs was pasted, not asked
 PATTERN_CAP = 8  # words with stars in one question: each may cost a look at all texts
+PATTERN_LETTERS_CAP = 256  # of one pattern: a longer one was pasted
 PHRASE_CAP = 64  # words of a phrase: FTS5 has a limit, and nobody says as many by chance
 
 STOP_WORDS = frozenset(
@@ -90,18 +91,41 @@ def begun(pattern: str) -> Expansion:
     return Expansion(f"{_row(pattern)} *")
 
 
+class _Patterns:
+    """The patterns of one question. Each is expanded once; behind too many, they are words."""
+
+    def __init__(self, expand: Expand) -> None:
+        self._expand = expand
+        self._known: dict[str, Expansion] = {}
+        self.notes: list[str] = []
+
+    def expansion(self, said: str) -> Expansion | None:
+        """Return the words that a pattern stands for; None if it is a plain word."""
+        pattern = _pattern(said)
+        if not pattern:
+            return None
+        if pattern not in self._known and len(self._known) < PATTERN_CAP:
+            self._known[pattern] = self._expand(pattern)
+        if pattern not in self._known:
+            self.notes = [f"Of the patterns only the first {PATTERN_CAP} stood for other words."]
+        return self._known.get(pattern)
+
+
 def question_of(text: str, expand: Expand = begun) -> Asked:
     """Return the question that a text asks; one without terms and test where it has no words."""
     text = text[:TEXT_CAP].translate(_QUOTES)
+    patterns = _Patterns(expand)
     tree = tree_of(text, MARK_CAP)
     if tree is None:
-        group = _group(text, expand)
+        group = _group(text, patterns)
         tests = [*group.required, *group.excluded]
-        return Asked(_first(group.terms), Sql.joined(" AND ", tests) if tests else None)
-    part = _part(tree.root, expand)
+        test = Sql.joined(" AND ", tests) if tests else None
+        return Asked(_first(group.terms), test, tuple(patterns.notes))
+    part = _part(tree.root, patterns)
+    notes = (*tree.notes, *patterns.notes)
     if part is None:
-        return Asked(notes=tree.notes)
-    return Asked(_first(part.terms), part.condition, tree.notes, part.is_open)
+        return Asked(notes=notes)
+    return Asked(_first(part.terms), part.condition, notes, part.is_open)
 
 
 class _Part(NamedTuple):
@@ -112,14 +136,14 @@ class _Part(NamedTuple):
     is_open: bool = False  # a memory without any of the terms may fit too
 
 
-def _part(node: Node, expand: Expand) -> _Part | None:
+def _part(node: Node, patterns: _Patterns) -> _Part | None:
     """Return the terms and the condition of a node; None if it has no words."""
     if isinstance(node, Group):
-        return _group_part(_group(node.text, expand))
+        return _group_part(_group(node.text, patterns))
     if isinstance(node, Without):
-        part = _part(node.part, expand)
+        part = _part(node.part, patterns)
         return part and _Part((), part.condition.wrapped("NOT ({})"), not part.is_open)
-    parts = [part for one in node.parts if (part := _part(one, expand)) is not None]
+    parts = [part for one in node.parts if (part := _part(one, patterns)) is not None]
     if not parts:
         return None
     terms = [term for part in parts for term in part.terms]
@@ -147,33 +171,34 @@ class _Words(NamedTuple):
     excluded: list[Sql]
 
 
-def _group(text: str, expand: Expand) -> _Words:
+def _group(text: str, patterns: _Patterns) -> _Words:
     pieces = list(_PIECE.finditer(text))
     marks = sum(piece["word"] is None or bool(piece["sign"]) for piece in pieces)
     group = _Words([], [], [])
     chunks: list[str] = []  # plain words
-    patterns: list[Sql] = []
+    alike: list[Sql] = []  # of patterns without a sign
     for piece in pieces:
         sign = piece["sign"]
         said = piece["phrase"] or piece["word"] or ""
-        pattern = _pattern(piece["word"] or "") if len(patterns) < PATTERN_CAP else ""
-        is_plain = not sign and not pattern and piece["word"] is not None
-        if marks > MARK_CAP or is_plain:
+        is_pasted = marks > MARK_CAP
+        expansion = None if is_pasted else patterns.expansion(piece["word"] or "")
+        is_plain = not sign and not expansion and piece["word"] is not None
+        if is_pasted or is_plain:
             chunks += said.split()
             continue
-        found = expand(pattern) if pattern else Expansion(_row(_core(said) if sign else said))
+        found = expansion or Expansion(_row(_core(said) if sign else said))
         test = found.exact or _having(found.match)
         if found.match and sign == "-":
             group.excluded.append(test.wrapped("NOT {}"))
         elif found.match:
             group.terms.append(Term(said.lower(), found.match))
-            tests = patterns if pattern and not sign else group.required
+            tests = alike if expansion and not sign else group.required
             tests.append(test)
     terms, stop_words = _terms(chunks)
     group.terms.extend(terms)
-    if patterns and not group.required:
+    if alike and not group.required:
         others = [_any_of(terms)] if terms else []
-        group.required.append(Sql.joined(" OR ", [*patterns, *others]).wrapped("({})"))
+        group.required.append(Sql.joined(" OR ", [*alike, *others]).wrapped("({})"))
     if not group.terms:
         group.terms.extend(stop_words)
     return group
@@ -185,7 +210,7 @@ def _pattern(said: str) -> str:
         return ""
     said = said.rstrip(".,;:!?")  # a question mark behind a word ends a question
     letters = sum(map(len, TOKEN.findall(said)))
-    if letters < _PATTERN_LETTERS or "**" in said:
+    if letters < _PATTERN_LETTERS or len(said) > PATTERN_LETTERS_CAP or "**" in said:
         return ""
     is_pattern = _PATTERN.fullmatch(said) or said.endswith("*")
     return said.lower() if is_pattern else ""

@@ -49,9 +49,7 @@ def expander(view: View, notes: list[str]) -> Callable[[str], Expansion]:
 
 def _fitting(view: View, pattern: str) -> dict[str, list[int]]:
     """Return the words of the memories that fit a pattern, each with the keys of its memories."""
-    signs = {"*": f"{_LETTER}*", "?": _LETTER}
-    inner = "".join(signs.get(one, re.escape(one)) for one in pattern)
-    word = re.compile(f"(?<!{_LETTER}){inner}(?!{_LETTER})")
+    word = _compiled(pattern)
     scopes = view.within("m.scope")
     asked = f"SELECT m.key, {_TEXT} FROM memories m WHERE {scopes.text}"
     given = scopes.parameters
@@ -64,3 +62,22 @@ def _fitting(view: View, pattern: str) -> dict[str, list[int]]:
         for one in {*word.findall(text.lower())}:
             found.setdefault(one, []).append(key)
     return found
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern as a regular expression that reads each letter a few times at most.
+
+    A part between two stars stands where it fits first: if the rest fits anywhere, it fits behind.
+    """
+    first, *others = (_fixed(part) for part in pattern.split("*"))
+    inner = first
+    for part in others[:-1]:
+        inner += f"(?>{_LETTER}*?{part})"
+    for part in others[-1:]:
+        inner += f"{_LETTER}*{part}"
+    return re.compile(f"(?<!{_LETTER}){inner}(?!{_LETTER})")
+
+
+def _fixed(part: str) -> str:
+    """Return a part without stars, which is as long as it says, as a regular expression."""
+    return "".join(_LETTER if one == "?" else re.escape(one) for one in part)

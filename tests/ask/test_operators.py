@@ -100,3 +100,46 @@ def test_every_page_of_an_answer_with_operators_is_part_of_one_whole(session: Se
     ]
     assert len(whole) == 4
     assert pages == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("NOT " * 40 + "jwt", {"jwt"}),
+        ("NOT " * 41 + "login", {"old", "oauth", "color", "french"}),
+        ("jwt AND (login OR " * 6 + "zebra" + ")" * 6, {"jwt"}),
+        ("NOT (zebra OR NOT (jwt OR b AND " * 3 + "login" + "))" * 3, {"jwt"}),
+        ("jwt AND (login OR " * 14 + "zebra" + ")" * 14, {"jwt"}),
+    ],
+)
+def test_no_depth_of_operators_fails(session: Session, text: str, names: set[str]) -> None:
+    assert found(session, text) == names
+
+
+def test_parentheses_that_are_too_deep_are_named(session: Session) -> None:
+    note = session.search("(" * 20 + "jwt" + ")" * 20 + " AND login").note
+    assert note
+    assert "deep" in note
+
+
+def test_a_pattern_with_many_stars_is_done_with_a_long_word_at_once(session: Session) -> None:
+    # a pattern that tries every place of every part would go on for years
+    said = "a" * 5_000 + "b"
+    session.record_learning(said, learned_by="ann", timestamp=NOW)
+    assert [one.text for one in session.search("*a*a*a*a*a*a*a*a*b")] == [said]
+    assert not session.search("*a*a*a*a*a*a*a*a*c*a*")
+    assert not session.search("*a?a*a?a*a?a*a?a*c")
+
+
+@pytest.mark.parametrize("long", ["j" * 60_000 + "*", "j*" * 30_000])
+def test_a_very_long_pattern_is_a_word(session: Session, long: str) -> None:
+    assert found(session, f"{long} partners") == {"oauth"}
+
+
+@pytest.mark.parametrize("joint", [" ", " OR ", " AND -", " +"])
+def test_a_question_has_so_many_patterns_and_no_more(session: Session, joint: str) -> None:
+    some = [f"*{letter}zat*" for letter in "abcdefgh"]
+    assert "patterns" not in (session.search(joint.join([*some, *some])).note or "")
+    note = session.search(joint.join([*some, "*jzat*"])).note
+    assert note
+    assert "patterns" in note
