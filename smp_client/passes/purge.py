@@ -26,11 +26,11 @@ from ..change.holdings import EVERY, KEPT, Holding, Place, holdings, is_in_use, 
 from ..change.latecomers import sweep
 from ..change.move import delete_session, destroy
 from ..change.restore import delete, removal, sessions_with
-from ..change.select import owner_of, several, texts_of
+from ..change.select import is_revision, owner_of, several, texts_of
 from ..disk import audit, bundle, journal, tombstones
 from ..disk.bundle import Item
 from ..disk.foreign import foreign
-from ..disk.place import BACKUP
+from ..disk.place import BACKUP, STATES
 from ..disk.quarantine import BYTES, is_of_file, quarantined
 from ..disk.session_files import METADATA, state_file
 from ..index.sync import ask_for_scrub, scrub_index
@@ -419,12 +419,31 @@ def _purge_memories(memory: Memory, scope: Scope, one: Doomed, by: str) -> list[
     if problems or {*map(_identity, gone)} != meant:
         why = f"{problems[0]}, and may hold a copy" if problems else "the memories have changed"
         raise Conflict(f"{name}: {why}; nothing was purged.", session_id=name)
+    found += _earlier(memory, name, named)
     _note(memory, one, gone, by)
     _cut_from_quarantine(tree, name, gone)
     for file in tree.files_below(scope.path("indexes")):
         tree.unlink(file)  # it may be older than the deletion; it is made anew
     apply(scope, Request([removal(held) for held in found], doing="purging"))
     return gone
+
+
+def _earlier(memory: Memory, name: str, keys: Collection[tuple[str, str]]) -> list[Holding]:
+    """Return the earlier versions that a session still has of memories of these files and ids.
+
+    A deletion takes them along, but not if an editor removed the memory. The earlier versions of a
+    memory that stands in its file again are its own.
+    """
+    held = [*holdings(memory, name, ("active", "archived"))]
+    away = {*keys} - {(one.file, one.id) for one in held}
+    states = {memory_id for file, memory_id in away if file == state_file(memory_id)}
+    others = {memory_id for file, memory_id in away if not file.startswith(f"{STATES}/")}
+    earlier: list[Holding] = []
+    for one in held:
+        owners = others if is_revision(one) else states
+        if not one.is_file and owner_of(one) in owners:
+            earlier.append(one)
+    return earlier
 
 
 def _identity(one: Holding | Item) -> tuple[str, str, str]:

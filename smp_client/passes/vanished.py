@@ -9,6 +9,7 @@ If it stands in its file again, it leaves the bundle.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from functools import cached_property
@@ -24,7 +25,8 @@ from ..disk.place import ARCHIVE, ARTIFACTS, BACKUP, STATES, has_moved, session_
 from ..index import gone
 from ..index.database import Index
 from ..index.gone import BACK, GONE, Gone
-from ..model.errors import LockTimeout, SMPError
+from ..index.sync import bring_up_to_date
+from ..model.errors import LockTimeout, NotInTime, SMPError
 from ..model.layout import DELETED, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER, METADATA
 from ..model.outcome import Action, Outcome
 from ..model.record import SESSION_KINDS, TURN, is_deleted, kind_of_file
@@ -45,6 +47,8 @@ WHOLE = "the whole session"  # in the place of a file
 BY = "smp"
 # An editor may empty a file before it writes it.
 QUIET_S = 0.7
+_PATIENCE_S = 5.0  # with a daemon
+_PAUSE_S = 0.05
 BUSY = "busy"  # as a count: sessions that somebody else is changing just now
 
 
@@ -89,6 +93,23 @@ def settle_here(memory: Memory, *, is_believed: bool = False) -> Outcome:
         with closing(index):
             return settle(memory, index, quiet_s=0.0, is_believed=is_believed)
     return Outcome()
+
+
+def settle_now(memory: Memory) -> None:
+    """Settle before a person removes or replaces memories, so that none waits in the index alone.
+
+    Beside a daemon, this waits a moment until the daemon has done it.
+    """
+    if memory.options.is_leading or not memory.tree.exists(INDEX_FILE):
+        return
+    with suppress(NotInTime):
+        if bring_up_to_date(memory, timeout_s=_PATIENCE_S) == "here":
+            settle_here(memory)
+            return
+    until = time.monotonic() + _PATIENCE_S
+    with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+        while gone.is_waiting(index) and time.monotonic() < until:
+            time.sleep(_PAUSE_S)
 
 
 def _too_many(memory: Memory, index: Index, rows: Mapping[str, Sequence[Gone]]) -> str | None:

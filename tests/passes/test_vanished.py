@@ -261,3 +261,43 @@ def test_an_id_of_a_memory_that_an_old_copy_removed_is_not_given_again(
     settled(memory)
     assert session.record_decision("Another", made_by="ada").id == "DEC-004"
     assert session.restore("DEC-003").text == "Decision 3"
+
+
+def test_a_purge_takes_the_history_of_a_memory_that_an_editor_removed(
+    memory: Memory, session: Session
+) -> None:
+    session.record_decision("okapi first", made_by="ada")
+    session.update("DEC-004", decision="numbat second")
+    session.update("DEC-001", decision="Decision one")
+    session.save_agent_state("veritas", {"task": "okapi third"})
+    session.save_agent_state("veritas", {"task": "numbat fourth"})
+    memory.search("numbat")
+    cut(session, "DEC-004")
+    path(session, "agent-states/veritas.yaml").unlink()
+    assert sorted(settled(memory)) == [("DEC-004",), ("veritas",)]
+    outcome = memory.privacy.purge_now("s1", ["DEC-004", "veritas"])
+    assert (outcome.problems, outcome.notes) == ([], [])
+    assert files_with(memory.root, b"okapi", b"numbat") == []
+    assert len(session.history("DEC-001")) == 1
+
+
+def test_a_memory_that_waits_in_the_index_can_be_purged(memory: Memory, session: Session) -> None:
+    session.record_decision("okapi", made_by="ada")
+    memory.search("okapi")
+    cut(session, "DEC-004")
+    memory.search("Decision")
+    memory.privacy.purge_now("s1", "DEC-004")
+    assert files_with(memory.root, b"okapi") == []
+    assert settled(memory) == []
+
+
+def test_a_name_in_a_memory_that_waits_in_the_index_is_reported(
+    memory: Memory, session: Session
+) -> None:
+    session.record_decision("Barnaby wants SAML", made_by="ada")
+    memory.search("Barnaby")
+    cut(session, "DEC-004")
+    memory.search("Decision")
+    outcome = memory.privacy.anonymize("s1", names=["Barnaby"], now=True)
+    assert deleted(session) == ["DEC-004"]
+    assert any("deleted/s1" in note for note in outcome.notes)
