@@ -130,6 +130,10 @@ class Memory(Place):
         try:
             self.require_known_version()
             self.require_room()
+            if not layout.is_tree(self.tree.path):
+                self.tree.create_root(())
+                with suppress(FileExistsError):
+                    self.tree.create(layout.IGNORE, layout.IGNORED)
             self.tree.create_root(layout.TOP_DIRECTORIES)
             if not self.tree.exists(layout.MARKER):
                 with suppress(FileExistsError):
@@ -170,6 +174,8 @@ class Memory(Place):
         given |= {"primary_topic": topic, "tags": tags or None}
         about |= {name: value for name, value in given.items() if value is not None}
         about.setdefault("tags", [])
+        if self._project_here is not None:
+            about.setdefault("project_name", self._project_here)
         from .disk.session_files import new_metadata
         from .text.format import format_of
 
@@ -334,11 +340,14 @@ class Memory(Place):
         """Return the memories that an agent should know of a project, as Markdown for a prompt.
 
         Without a project, or with `*`, it is about every session of this tree. With a session and
-        no project, that session's project is meant.
+        no project, that session's project is meant. In the user's tree, it is the project of the
+        working directory.
         """
         from .agents.context import Request, Rights, context_of
 
         if session is None:
+            if project is None:
+                project = self._project_here
             request = Request(project, agent, task, topic, None, max_tokens)
             return context_of(self._asker(), request, Rights())
         reader = self.session(session).agent(agent)
@@ -426,7 +435,18 @@ class Memory(Place):
 
         return deleted_sessions(self)
 
+    @property
+    def _project_here(self) -> str | None:
+        """Return the project that is meant where none is named: only the user's tree has many."""
+        return self.home.name if self.home is not None and self.home.is_users else None
+
     # For the layers below and the daemon, which have ids and never the names that people give.
+
+    def _projects(self) -> list[str]:
+        """Return the projects that sessions in `active/` name, that of the newest session first."""
+        from .ask.overview import projects
+
+        return self._asker_of(self._session_ids()).ask(projects)
 
     def _scope(self, name: str) -> Scope:
         from .disk.scope import Scope

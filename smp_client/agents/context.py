@@ -1,11 +1,12 @@
 """The context of an agent: one Markdown page for its prompt.
 
 The page is about a project: all its sessions in this tree, archived ones too, and `global/`. It has
-the agent's own state and next steps, and what always holds: explicit preferences, pinned memories,
-and the decisions that others rest on. With a task, most of the page goes to the memories that bear
-on it (task.py). Without one, it is a picture of the project: open findings by severity, decisions,
-learnings, and the latest turns. Memories that no longer hold are left out, and a thing said several
-times is one line. The layout of the page and its budget are in page.py.
+the agent's own state and next steps, and the newest state of another agent, which hands over.
+Then comes what always holds: explicit preferences, pinned memories, and the decisions that others
+rest on. With a task, most of the page goes to the memories that bear on it (task.py). Without one,
+it is a picture of the project: open findings by severity, decisions, learnings, and the latest
+turns. Memories that no longer hold are left out, and a thing said several times is one line. The
+layout of the page and its budget are in page.py.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..ask.text import Said, likeness, said
 from ..disk.place import archived_scope, session_of
 from ..index.sql import Sql
 from ..index.validity import holds
+from ..model.agent_names import agent_name, names_of
 from ..model.errors import InvalidQuery
 from ..model.layout import GLOBAL
 from ..model.priority import PINNED
@@ -329,18 +331,21 @@ class _Choice:
         return f"{ending if self._endings[ending] == 1 else record.session}/{record.id}"
 
     def _states(self) -> list[Item]:
-        """Return the agent's last state, next steps first; without an agent, the latest two."""
+        """Return the agent's own last state, then the newest of another, next steps first.
+
+        Without an agent, it is the newest state with a task, else the newest two.
+        """
+        shared = Sql(f"m.scope NOT IN ({_IN_PARTY})")
         agent = self._request.agent
-        mine = Sql("m.id = ?", (agent,)) if agent else Sql(f"m.scope NOT IN ({_IN_PARTY})")
-        want = self._want.also(one_of("m.type", ["agent_state"]), mine)
-        found = find(self._view, want._replace(order=NEWEST))
-        found.sort(key=lambda record: record.session != self._request.session)
-        latest: dict[str, Record] = {}
-        for record in found:
-            latest.setdefault(record.id, record)
+        if agent is None:
+            chosen = self._newest_states(shared)[: 1 if self._request.task else _STATES]
+        else:
+            own = one_of("lower(m.id)", names_of(agent))
+            others = Sql(f"NOT ({own.text})", own.parameters)
+            chosen = self._newest_states(own)[:1]
+            chosen += self._newest_states(others, shared)[:1]
         items: list[Item] = []
-        most = 1 if self._request.task else _STATES
-        for record in list(latest.values())[:most]:
+        for record in chosen:
             parts = {key: part for key, part in record.data.items() if key not in _STATE_ITSELF}
             if record.priority < self._view.policy.decayed_below:
                 parts.pop(_WORKING, None)  # it is gone soon, and what was learned stays
@@ -353,6 +358,16 @@ class _Choice:
                     label = (self.name(record), _day(record))
                     items.append(Item(label, f"{key}: {_in_words(part)}", record))
         return items
+
+    def _newest_states(self, *conditions: Sql) -> list[Record]:
+        """Return the last state of each agent, newest first; those of this session before all."""
+        want = self._want.also(one_of("m.type", ["agent_state"]), *conditions)
+        found = find(self._view, want._replace(order=NEWEST))
+        found.sort(key=lambda record: record.session != self._request.session)
+        latest: dict[str, Record] = {}
+        for record in found:
+            latest.setdefault(agent_name(record.id), record)
+        return list(latest.values())
 
     def _turns(self) -> list[Record]:
         """Return the latest turns, newest first: of this session, else of the last that has any."""

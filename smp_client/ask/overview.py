@@ -69,6 +69,19 @@ def states(view: View) -> dict[str, str]:
     return found | dict.fromkeys(_unreadable(view), UNREADABLE)
 
 
+def projects(view: View) -> list[str]:
+    """Return the projects that sessions name, that of the newest session first."""
+    metadata = [*_metadata(view).values()]
+    metadata.sort(key=lambda said: time_of(said.get("created_at")) or EPOCH, reverse=True)
+    named: dict[str, None] = {}
+    for said in metadata:
+        context = said.get("context")
+        name = context.get("project_name") if isinstance(context, dict) else None
+        if isinstance(name, str) and name.strip():
+            named[name] = None
+    return list(named)
+
+
 def _rows(view: View, sessions: Sequence[str], read: Mapping[str, datetime]) -> list[SessionRow]:
     """Return these sessions without their sizes, the last used first."""
     metadata = _metadata(view)

@@ -21,6 +21,7 @@ from ..model.errors import OUT_OF_FILES, SessionNotFound, UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, METADATA, is_session_id
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
 from ..text.version import require_known, stated
+from .home import Home, find_home
 from .tree import Tree, version_of
 
 if TYPE_CHECKING:
@@ -37,10 +38,15 @@ _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 
 @front_door
 class Place:
-    """A root; with none given, the nearest one (see `find_root`). Making it touches no file."""
+    """A root; with none given, that of the working directory. Making it touches no file."""
 
     def __init__(self, root: str | Path | None = None) -> None:
-        self.tree = Tree(layout.find_root() if root is None else layout.absolute(root))
+        # The project on whose behalf it is asked; None if a program names the root.
+        self.home: Home | None = None
+        if root is None:
+            self.home = find_home()
+            root = self.home.root
+        self.tree = Tree(layout.absolute(root))
         self._marked: list[int] | None = None  # the marker that was looked into
 
     @property

@@ -1,4 +1,4 @@
-"""The names of the tree, and how its root is found."""
+"""The names of the tree, and of the places that it can have in a project."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .quotation import shown
 
 FORMAT_VERSION = 1
 
+TREES = (".bmad/sessions", "_bmad/sessions", "_bmad/memory/smp")  # in a project; ours first
 ACTIVE, ARCHIVED, DELETED, GLOBAL = "active", "archived", "deleted", "global"
 QUARANTINE = "quarantine"
 LOCKS, JOURNAL, RETIRED = ".smp/locks", ".smp/journal", ".smp/retired"
@@ -21,6 +22,7 @@ BACKUP = "backup-pre-smp"  # beside a root: copies from before a migration, see 
 MARKER = ".smp/root.json"  # where this is missing, the disk is not the one that we know
 LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of the leader; no session can have this name
 STATUS_FILE, INDEX_FILE, COOKIES = ".smp/status.json", ".smp/index.db", ".smp/cookies"
+IGNORE, IGNORED = ".gitignore", b"*\n"  # of a new tree: nobody is to publish it unawares
 SCRUB = "scrub"  # begins the names of requests in .smp/ to clean the index
 _OWN = (ACTIVE, ARCHIVED, DELETED, GLOBAL)  # these hold files that nobody can make again
 TOP_DIRECTORIES = (*_OWN, QUARANTINE, LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY)
@@ -47,19 +49,9 @@ def absolute(path: str | os.PathLike[str]) -> str:
     return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 
-def find_root(start: str | os.PathLike[str] = "") -> str:
-    """Return SMP_ROOT, else the nearest sessions tree upward, else one in the working directory."""
-    if named := os.environ.get("SMP_ROOT"):
-        return absolute(named)
-    here = directory = absolute(start).rstrip("/")
-    while directory and not sessions_of(directory):
-        directory = directory.rpartition("/")[0]
-    return sessions_of(directory) or f"{here}/.bmad/sessions"
-
-
 def sessions_of(project: str) -> str | None:
     """Return where the project in this directory has its sessions, if it has any."""
-    places = (f"{project}/{name}" for name in (".bmad/sessions", "_bmad/sessions"))
+    places = (f"{project}/{name}" for name in TREES)
     return next(filter(os.path.isdir, places), None)
 
 

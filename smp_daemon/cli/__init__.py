@@ -25,7 +25,7 @@ GROUPS = {
     "Start": {
         "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
         "new": ("write", "Make a session and print its id."),
-        "init": ("upkeep", "Make a sessions tree."),
+        "init": ("upkeep", "Make a sessions tree for the project you are in."),
         "run": ("host", "Look after sessions trees until stopped."),
         "service": ("host", "Have systemd or launchd run the daemon."),
         "mcp": ("host", "Let agents ask and record over the Model Context Protocol."),
@@ -76,7 +76,7 @@ GROUPS = {
         "deactivate": ("upkeep", "Mark SESSION as not in use, until the daemon sees its next use."),
         "decay": ("upkeep", "Write the priorities of now into the files."),
         "sync": ("upkeep", "Wait until everything on disk is in the index."),
-        "reindex": ("upkeep", "Rebuild the index from the files."),
+        "reindex": ("upkeep", "Rebuild the index from the files, and the files in indexes/."),
         "completion": ("host", "Print the script by which a shell completes smp."),
     },
 }

@@ -5,6 +5,7 @@ A command is a function of one `Call`, which has every argument and option as an
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, find_root
+from smp_client.disk.home import find_home
+from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, is_tree
 
 from . import output as out
 
@@ -33,7 +35,7 @@ CONDITIONS = {"topic": "topic", "agent": "agent", "since": "since", "until": "un
 SELECTING = " ".join(f"--{name}" for name in CONDITIONS)
 # Options that several commands take.
 _SHARED = (
-    "--root DIRECTORY  The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.",
+    "--root DIRECTORY  The sessions tree; else SMP_ROOT, else that of the project you are in.",
     "--json            Print JSON.",
     "--dry-run         Print the plan with its reasons; change nothing.",
     "--yes             Do not ask. A script is never asked.",
@@ -70,6 +72,20 @@ class Call(SimpleNamespace):
     root: str | None = None
     json = dry_run = yes = False
     asked: Memory | None = None  # the memory that was asked
+    unmade: Memory | None = None  # the memory that is written to, if it has no tree yet
+
+    def target(self) -> Memory:
+        """Return the memory at `--root` for writing. Its first write makes the tree."""
+        memory = place_memory(self.root)
+        if not is_tree(memory.tree.path):
+            self.unmade = memory
+        return memory
+
+    def tell_made(self) -> None:
+        """Name on stderr the tree that this call has made."""
+        if self.unmade is not None and is_tree(self.unmade.tree.path):
+            made = f"note: made the sessions tree {self.unmade.root}"
+            out.tell(f"{made}; its .gitignore keeps it out of git", err=True)
 
     def memory(self) -> Memory:
         """Return the memory at `--root`; raise where it does not exist."""
@@ -199,6 +215,7 @@ def command(
                 with out.progress(f"{name_of(function)}:"):
                     function(call)
             finally:
+                call.tell_made()
                 call.tell_unread()
 
         made = click.Command(name_of(function), callback=called, params=parameters,
@@ -227,15 +244,20 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
 
     from ..config import find
 
-    place = Path(root or find_root(directory or ""))
+    home = find_home(directory or "", root)
     if find() is None:  # without a file, the options that the daemon has published apply
-        return Memory(place)
+        memory = Memory(home.root)
+        memory.home = home
+        return memory
     from ..config.file import load
 
     configured = load()
-    if not root and not place.is_dir() and len(configured["roots"]) == 1:
-        place = configured["roots"][0]
-    memory = Memory(place, **configured.options)
+    is_named = root or os.environ.get("SMP_ROOT")
+    is_free = not is_named and (home.is_users or not os.path.isdir(home.root))
+    if is_free and len(configured["roots"]) == 1:
+        home = find_home(directory or "", str(configured["roots"][0]))
+    memory = Memory(home.root, **configured.options)
+    memory.home = home
     _tell_other_clients(memory)
     return memory
 

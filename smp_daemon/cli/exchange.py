@@ -92,7 +92,6 @@ def import_(call: Call) -> None:
     \b
     smp import ~/shop --migrate
     """
-    from smp_client import Memory
     from smp_client.exchange.layouts.recognition import recognise
 
     path, is_import = call.path, not call.migrate and not call.verify
@@ -100,7 +99,7 @@ def import_(call: Call) -> None:
         (call.migrate and (call.verify or call.dry_run), "--migrate goes alone."),
         (path == _STANDARD and not is_import, "Give a file or a folder, not stdin."),
     )
-    memory = Memory(call.root)
+    memory = call.target()
     memory.require_room()  # before a backup is made beside it
     gc.disable()  # no entry refers to itself, and to look for such costs a fifth of the time
     how: dict[str, Any] = {"replace": call.replace, "extract": not call.no_extract}

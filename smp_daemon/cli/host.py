@@ -42,13 +42,13 @@ def run(call: Call) -> None:
 
 
 def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[Path]:
-    """Return the roots of the flag, else of SMP_ROOT, else of the file, else the nearest one."""
-    from smp_client.model.layout import find_root
+    """Return the roots of the flag, else of SMP_ROOT, else of the file, else the project's."""
+    from smp_client.disk.home import find_home
 
     if named:
         return list(named)
     configured = [] if os.environ.get("SMP_ROOT") else list(settings["roots"])
-    return configured or [Path(find_root())]
+    return configured or [Path(find_home().root)]
 
 
 @command("SHELL -")

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import smp_client
+from smp_client.disk.home import new_home
 from smp_client.model.layout import ARCHIVED
 from smp_client.model.outcome import Outcome
 
@@ -163,8 +164,10 @@ def compact(call: Call) -> None:
 
 @command("")
 def init(call: Call) -> None:
-    """Make a sessions tree; does no harm where there is one."""
+    """Make a sessions tree for the project you are in; does no harm where there is one."""
     memory = smp_client.Memory(call.root)
+    if memory.home is not None and memory.home.is_users:
+        memory = smp_client.Memory(new_home().root)  # on purpose: the project has none of its own
     memory.create()
     call.print({"root": str(memory.root)}, f"{memory.root} is ready")
 

@@ -21,7 +21,7 @@ from smp_client.redaction.redact import listed_kinds
 from smp_client.text.values import BadYaml, Value, decode, load
 
 from . import output as out
-from .arguments import ADDED, Call, command, find_scope, place_memory
+from .arguments import ADDED, Call, command, find_scope
 
 if TYPE_CHECKING:
     from smp_client import GlobalMemory, Memory, Session
@@ -53,7 +53,7 @@ def new(call: Call) -> None:
     """Make a session and print its id: S=$(smp new)."""
     names = ("user", "project", "phase", "topic", "id", "quota_bytes")
     about = {name: getattr(call, name) for name in names}
-    memory = place_memory(call.root)
+    memory = call.target()
     session = memory.create_session(**about, tags=call.tag, agents=call.agent)
     said = {"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes()}
     call.print(said, session.id)
@@ -93,7 +93,7 @@ def add(call: Call) -> None:
     kind, words = call.kind, [*call.text]
     call.check((kind in _NAMED and not words, f"Behind {kind} there must be {_NAMED.get(kind)}."))
     name = words.pop(0) if kind in _NAMED else ""
-    memory = place_memory(call.root)
+    memory = call.target()
     target = find_scope(memory, call.session)
     if target.scope.name == GLOBAL:
         memory.create()
@@ -128,7 +128,7 @@ def _add_many(call: Call) -> None:
     """Write all memories of a list, or none of them."""
     call.check((call.kind or call.text, "--yaml goes without a kind and a text."))
     entries = _listed(call.yaml.read())
-    target = find_scope(place_memory(call.root), call.session)
+    target = find_scope(call.target(), call.session)
     kinds = _kinds(target)
     records: list[Record] = []
     with target.transaction(len(entries)) as transaction:

@@ -155,7 +155,7 @@ _KEPT = {  # the setting of each type that can be deleted for its age
 # fmt: off
 _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
     ("roots", (), list_of(PATH, 1000),
-     "The session trees of the daemon; with none, SMP_ROOT or the nearest .bmad/sessions upward."),
+     "The session trees of the daemon; with none, SMP_ROOT or that of the project."),
     ("quota_bytes", _CLIENT.quota_bytes, _whole(64 * 1024, 256 * _MIB, "bytes"),
      "How much a new session may hold."),
     ("lock.timeout_s", _CLIENT.lock_timeout_s, _seconds(0, 3600),

@@ -16,12 +16,13 @@ from smp_client.model.layout import GLOBAL
 from smp_client.text.format import format_of
 
 from .answer import DATA_NOTE, Answer, cut, first_bytes, fitting, hit, line, when, whole
-from .desk import Desk
+from .desk import EVERY, Desk
 
 Given = Mapping[str, Any]
 _MATCHES = 0.1  # below this score a session has a memory with a chance word
 _TELLING = ("decision", "finding", "learning")
 _LATEST = 200  # memories that match, whose sessions are meant
+PERSON = "person"  # who asks where no agent does: for a resource or a prompt
 _LEAST_ROOM = 400  # bytes in which a memory can be shown
 NOTHING = "Nothing is remembered yet. memory_record begins."
 
@@ -66,11 +67,13 @@ def get(desk: Desk, given: Given) -> Answer:
 
 def context(desk: Desk, given: Given) -> Answer:
     """Return the context of the project for an agent, as Markdown."""
+    desk.note_task(given["task"])
     scope = desk.scope(given.get("project"))
     room = desk.budget - len(scope.encode()) - 2
     tokens = min(given["max_tokens"], max(room // 4, LEAST_TOKENS))
-    about = {"agent": given["agent"], "topic": given["topic"], "task": given["task"],
-             "project": desk.asked_project(given["project"])}  # fmt: skip
+    client = given["client"] if given["client"] != PERSON else None
+    about = {"agent": given["agent"] or client, "topic": given["topic"], "task": given["task"],
+             "project": desk.asked_project(given["project"]) or EVERY}  # fmt: skip
     page = desk.memory.context(max_tokens=tokens, **about)
     while len(page.encode()) > room and tokens > LEAST_TOKENS:  # a character can be four bytes
         tokens = max(min(tokens * room // len(page.encode()), tokens - 1), LEAST_TOKENS)

@@ -21,7 +21,7 @@ _ARGUMENT_CHARACTERS = 1000  # of the argument of a prompt; the tool gets all of
 
 def _called(desk: Desk, tool: str, **given: object) -> str:
     """Return the text of a tool's answer."""
-    return next(one for one in TOOLS if one.name == tool).call(desk, "person", given).text
+    return next(one for one in TOOLS if one.name == tool).call(desk, lookup.PERSON, given).text
 
 
 # Resources.

@@ -26,6 +26,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from smp_client import SMPError, __version__
+from smp_client.model.agent_names import agent_name
 from smp_client.redaction.redact import harmless
 
 from .answer import cut_to
@@ -215,9 +216,9 @@ def _sayable(text: str) -> str:
 
 
 def _client(context: _Context) -> str:
-    """Return the name that the client gives itself, where it gives one."""
+    """Return the agent: by its one name, if it is known, else as the client names itself."""
     said = context.session.client_params
-    return (said.client_info.name.strip() if said else "") or "agent"
+    return agent_name(said.client_info.name.strip() if said else "") or "agent"
 
 
 def _tool(tool: Tool) -> types.Tool:

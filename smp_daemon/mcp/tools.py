@@ -102,7 +102,7 @@ TOOLS = (
         lookup.context,
         (Parameter("task", "What you are about to do."),
          Parameter("topic", "Only decisions, learnings and preferences about this."),
-         Parameter("agent", "With this agent's own state and next steps."),
+         Parameter("agent", "With this agent's state first; else yours."),
          Parameter("max_tokens", "At most about so many tokens.", "integer", least=LEAST_TOKENS,
                    most=8000, default=DEFAULT_TOKENS), _project),
     ),

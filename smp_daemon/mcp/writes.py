@@ -9,13 +9,14 @@ from smp_client import Invalid, Record, Session
 from smp_client.ask.questions import like_text
 from smp_client.ask.text import likeness
 from smp_client.ask.text import said as said_in
+from smp_client.model.agent_names import file_name
 from smp_client.model.record import FINDING, GLOBAL_KINDS, SESSION_KINDS
 from smp_client.redaction.redact import FIELD, Redaction
 from smp_client.text.contents import check_tags
 from smp_client.writer import Writer
 
 from .answer import Answer, cut, fitting, hit, kind, name
-from .desk import Desk, file_name
+from .desk import Desk
 from .parameter import Refused
 
 Given = Mapping[str, Any]
@@ -50,7 +51,7 @@ def record(desk: Desk, given: Given) -> Answer:
     else:
         new = _written(session, given, author)
     data: dict[str, Any] = {"id": name(new)}
-    said = f"Recorded as {name(new)}."
+    said = f"Recorded as {name(new)}.{desk.told_tree()}"
     if redacted := new.data.get(FIELD):
         data["redacted"] = redacted
         kinds = ", ".join(f"{count} {kind}" for kind, count in redacted.items())
@@ -159,7 +160,8 @@ def _next_steps(desk: Desk, given: Given, author: str, about: list[tuple[str, st
     Redaction().require_clean_name("an agent", agent)
     session = desk.own_session(given["project"], given["client"])
     session.save_agent_state(agent, {NEXT_STEPS: given["text"]})
-    return Answer(f"Saved as the next steps of {agent}.", {"id": f"{session.id}/{agent}"})
+    said = f"Saved as the next steps of {agent}.{desk.told_tree()}"
+    return Answer(said, {"id": f"{session.id}/{agent}"})
 
 
 def _related(desk: Desk, given: str) -> tuple[str, str]:

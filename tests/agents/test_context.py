@@ -298,3 +298,21 @@ def test_a_word_of_the_task_in_a_neighbour_is_enough(memory: Memory) -> None:
     page = session.context(task="Add another card to the checkout", max_tokens=400)
     assert page.reasons["DEC-058"].startswith("beside FIND-006")
     assert "DEC-058" in page.included
+
+
+def test_agents_hand_over_by_the_newest_state_of_another(tmp_path: Path) -> None:
+    """The own state comes first, also under another name of the agent; then the newest other."""
+    times = [AT]
+    memory = Memory(tmp_path / "sessions", clock=lambda: times[-1])
+    for name, word in (("tester", "old"), ("claude-code", "mine"), ("codex", "theirs")):
+        times.append(times[-1] + timedelta(hours=1))
+        memory.create_session().save_agent_state(name, {"next_steps": f"{word} steps"})
+
+    def steps(**about: str) -> list[str]:
+        return re.findall(r"next_steps: (\w+) steps", memory.context(**about))
+
+    for own in ("claude", "Claude Code", "claude-code"):
+        assert steps(agent=own, task="go on") == ["mine", "theirs"]
+    assert steps(agent="codex-mcp-client") == ["theirs", "mine"]
+    assert steps(agent="gemini", task="go on") == ["theirs"], "it has none of its own"
+    assert steps(task="go on") == ["theirs"]

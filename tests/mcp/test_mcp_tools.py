@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from once import copied
 
 from smp_client import Memory
+from smp_client.model.agent_names import agent_name
 from smp_daemon.mcp.desk import Desk
 from smp_daemon.mcp.server import INSTRUCTIONS
 from smp_daemon.mcp.tools import TOOLS, Tool
@@ -227,7 +228,32 @@ def test_another_project_is_asked_about_only_by_its_name(tmp_path: Path) -> None
     assert "blog" not in answer(desk, "memory_timeline").text.partition("Scope")[0]
     assert [one["id"] for one in data(desk, "memory_sessions")["sessions"]] == ["shop"]
     answer(desk, "memory_record", kind="learning", text="x")
-    assert desk.memory.session("latest").metadata()["context"]["project_name"] == "shop"
+    named = desk.memory.session("latest").metadata()["context"]["project_name"]
+    assert named == "Shop", "as the other sessions have it"
+
+
+def test_a_session_has_the_first_task_as_its_topic_and_the_projects_name(tmp_path: Path) -> None:
+    desk = desk_in(tmp_path / "shop-backend")
+    desk.memory.create_session(id="old", project="Shop")
+    answer(desk, "memory_context", task="Add Apple Pay\nto the checkout")
+    answer(desk, "memory_context", task="Another one")
+    answer(desk, "memory_record", kind="learning", text="It needs a certificate")
+    about: Any = desk.memory.session("latest").metadata()["context"]
+    assert about["primary_topic"] == "Add Apple Pay to the checkout"
+    assert about["project_name"] == "Shop"
+
+
+def test_an_agent_sees_the_next_steps_of_another_after_its_own(tmp_path: Path) -> None:
+    desk = desk_in(tmp_path / "shop")
+    for name in ("claude-code", "codex-mcp-client"):
+        given = {"kind": "next_steps", "text": f"Steps of {name}"}
+        tool = next(one for one in TOOLS if one.name == "memory_record")
+        said = tool.call(desk, agent_name(name), given).text
+        assert (str(desk.memory.root) in said) == (name == "claude-code"), "it made the tree"
+    context = next(one for one in TOOLS if one.name == "memory_context")
+    page = context.call(desk, "claude", {"task": "go on"}).text
+    assert 0 < page.index("Steps of claude-code") < page.index("Steps of codex")
+    assert page.count("/claude, ") == 1, "its state has its one name"
 
 
 # Writing.
