@@ -31,7 +31,7 @@ _KINDS = (*SESSION_KINDS, *GLOBAL_KINDS)
 
 
 # Options that name something that nothing may have.
-_NAMING = {"agents", "tags", "all_tags", "without_tags", "project"}
+_NAMING = {"agents", "tags", "all_tags", "without_tags", "confidence", "project"}
 
 
 class Asker(NamedTuple):

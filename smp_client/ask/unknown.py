@@ -1,4 +1,4 @@
-"""Names in a question that nothing has: an agent, a tag, a topic, a project, a field.
+"""Names in a question that nothing has: an agent, a tag, a topic, a confidence, a project.
 
 An answer has a note for each, with the nearest name that something has. Names are looked up only
 if a question gives them, and all known names are read only if one is unknown.
@@ -15,6 +15,7 @@ from ..index.sql import Sql
 from ..index.validity import project_of
 from ..model.nearest import did_you_mean
 from ..model.quotation import shown
+from ..model.record import CHOICES
 from .argument import sayable
 
 if TYPE_CHECKING:
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
 _NAMES_CAP = 5000  # known names that an unknown one is compared with
 _MEMORIES_CAP = 1000  # the latest, whose fields are known
 _TAGS = ("tags", "all_tags", "without_tags")
+_CONFIDENCE = "json_extract(data, '$.confidence')"
+_CONFIDENCES = dict.fromkeys(
+    word for (_, field), words in CHOICES.items() if field == "confidence" for word in words
+)
 
 
 def unknown_names(view: View, options: QueryOptions) -> Iterator[str]:
-    """Yield a sentence on each agent, tag and project of the options that nothing has."""
+    """Yield a sentence on each name in the options that nothing has."""
     for agent in _texts(options, "agents"):
         is_from = Sql("actor = ?", (agent,))
         if not _has(view, "memories", is_from):
@@ -41,6 +46,10 @@ def unknown_names(view: View, options: QueryOptions) -> Iterator[str]:
         if not _has(view, "topics", tagged):
             near = did_you_mean(tag, _names(view, "topic", "topics", Sql(f"how = {TAG}")))
             yield f"No memory has the tag {shown(tag)}{near}."
+    for confidence in _texts(options, "confidence"):
+        if not _has(view, "memories", Sql(f"{_CONFIDENCE} = ?", (confidence,))):
+            near = did_you_mean(confidence, _CONFIDENCES)
+            yield f"No memory has the confidence {shown(confidence)}{near}."
     project = options.get("project")
     if project is not None:
         yield from unknown_project(view, project)

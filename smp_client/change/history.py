@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..model.record import HISTORY, STATE_HISTORY, check_lookup, split_folder
 from ..text.revision import Revision, parse_earlier_state, parse_revision
-from .holdings import Holding, holdings, in_file, is_in_use
+from .holdings import EVERY, Holding, holdings, in_file, in_use, is_in_use, missing
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -18,11 +18,21 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 def history(memory: Memory, session: str, memory_id: str) -> list[Revision]:
     """Return what stood in a memory before each of its changes.
 
-    For the name of an agent, return its earlier states.
+    For the name of an agent, return its earlier states. Raise MemoryNotFound for an unknown id.
     """
-    type, memory_id = split_folder(check_lookup(memory_id))
-    found = [one for one in _earlier(memory, session, memory_id, type) if one.memory == memory_id]
+    type, bare = split_folder(check_lookup(memory_id))
+    found = [one for one in _earlier(memory, session, bare, type) if one.memory == bare]
+    if not found and not _is_known(memory, session, memory_id):
+        raise missing(memory._scope(session), memory_id)
     return sorted(found, key=lambda one: one.at or _LONG_AGO)
+
+
+def _is_known(memory: Memory, session: str, memory_id: str) -> bool:
+    """Return whether a file or a bundle of the session has this memory."""
+    if is_in_use(memory, session) and in_use(memory, session, [memory_id]):
+        return True  # without reading the rest of a large session
+    bare = split_folder(memory_id)[1]
+    return any(one.id == bare for one in holdings(memory, session, EVERY))
 
 
 def _earlier(memory: Memory, session: str, memory_id: str, type: str) -> list[Revision]:

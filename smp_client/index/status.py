@@ -251,7 +251,7 @@ def _quarantine_sentences(pieces: Sequence[Piece]) -> list[str]:
     named = [f"{count:,} of {scope}, {why}" for (scope, why), count in groups[:_NAMED_PIECES]]
     if len(groups) > _NAMED_PIECES:
         named.append("…")
-    said = f"In quarantine since less than a week: {harmless('; '.join(named))}."
+    said = f"In quarantine for less than a week: {harmless('; '.join(named))}."
     return [f"{said} smp check names them; copy what you need, and remove them."]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from .nearest import misspelt
+from .priority import STATUSES
 from .quotation import shown
 from .record import Kind
 
@@ -132,6 +133,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "superseded_by": TEXT,
     },
 }
+# Of the others, another word is one letter away: none of done, mixed of fixed.
+_LONG_STATUSES = sorted(STATUSES - {"done", "fixed"})
 # The fields of `context` in the metadata of a session, and the arguments that set them.
 CONTEXT = (
     "project", "project_name", "phase", "project_phase", "topic", "primary_topic", "tags",
@@ -154,4 +157,17 @@ def misspellings(names: Iterable[str], known: Iterable[str]) -> list[str]:
             continue
         if meant := misspelt(name, known):
             problems.append(f"there is no field {shown(name)} (did you mean {meant!r}?)")
+    return problems
+
+
+def misspelt_status(given: Mapping[str, object]) -> list[str]:
+    """Return a sentence for a status that is a misspelling of one that has an effect."""
+    resolution = given.get("resolution")
+    problems: list[str] = []
+    for fields in (given, resolution if isinstance(resolution, dict) else {}):
+        status = fields.get("status")
+        if not isinstance(status, str) or status.strip().lower() in STATUSES:
+            continue
+        if meant := misspelt(status, _LONG_STATUSES):
+            problems.append(f"there is no status {shown(status)} (did you mean {meant!r}?)")
     return problems

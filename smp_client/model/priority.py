@@ -20,6 +20,7 @@ _OPEN = frozenset(("open", "unresolved", "pending", "proposed", "in_progress"))
 _CLOSED = frozenset(
     ("resolved", "closed", "done", "fixed", "superseded", "implemented", "wont_fix", "rejected")
 )
+STATUSES = _OPEN | _CLOSED | {"reverted"}  # all that have an effect
 
 
 class Rule(NamedTuple):

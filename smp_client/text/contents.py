@@ -14,7 +14,7 @@ from typing import Any
 
 from ..model.deadline import stepping
 from ..model.errors import Invalid
-from ..model.fields import fields_of, misspellings
+from ..model.fields import fields_of, misspellings, misspelt_status
 from ..model.quotation import shown
 from ..model.record import (
     CHOICES,
@@ -43,6 +43,7 @@ def new_fields(
     given = {key: value for key, value in fields.items() if value is not None}
     body = plain_fields(given, problems)
     problems += misspellings(body, fields_of(kind))
+    problems += misspelt_status(body)
     _refuse_nul(body, problems)
     if not problems:
         body, _ = redaction.redacted_fields(body)
@@ -75,6 +76,7 @@ def changed_fields(
     given = {key: value for key, value in changes.items() if value is not None}
     body = plain_fields(given, problems)
     problems += misspellings(body.keys() - old.keys(), fields_of(kind))
+    problems += misspelt_status(body)
     _refuse_nul(body, problems)
     body, kinds = redaction.redacted_value(body) if not problems else (body, {})
     _importance(body, kind.base_priority, problems)

@@ -56,6 +56,21 @@ _PLAIN = re.compile(r"\w[\w./-]*")  # other ids are not completed: a shell might
 _COMPLETIONS = 200
 
 
+class Command(click.Command):
+    """A command whose error names the option that a mistyped one is nearest to, and no other."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from smp_client.model.nearest import nearest
+
+            names = [name for one in self.get_params(ctx) for name in one.opts]
+            meant = nearest(error.option_name, names)
+            hint = f" Did you mean {meant!r}?" if meant else ""
+            raise click.UsageError(error.message + hint, ctx) from None
+
+
 class Choice(click.Choice[str]):
     """A choice of words, whose error names the word that a mistyped one is nearest to."""
 
@@ -218,8 +233,8 @@ def command(
                 call.tell_made()
                 call.tell_unread()
 
-        made = click.Command(name_of(function), callback=called, params=parameters,
-                             help=function.__doc__)  # fmt: skip
+        made = Command(name_of(function), callback=called, params=parameters,
+                       help=function.__doc__)  # fmt: skip
         if group is not None:
             group.add_command(made)
         return made

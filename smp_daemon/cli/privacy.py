@@ -17,6 +17,7 @@ from .arguments import ANYWHERE, CONDITIONS, KEPT, SELECTING, Call, command, fin
 
 if TYPE_CHECKING:
     from smp_client import Memory
+    from smp_client.ask.options import QueryOptions
     from smp_client.privacy.anonymise import Anonymized
 
 
@@ -66,7 +67,23 @@ def delete(call: Call) -> None:
     note = f"{days} {f'--batch {outcome.batch}' if outcome.batch else name} brings it back."
     if call.text:
         note += f" smp show --all-about {shlex.quote(call.text)} finds other places."
+    if not outcome.actions:
+        _tell_unknown(call, memory)
     call.finish(outcome, nothing="Nothing fits: nothing was deleted.", note=note)
+
+
+def _tell_unknown(call: Call, memory: Memory) -> None:
+    """Name each agent, tag and topic of the conditions that no memory has."""
+    named: QueryOptions = {"limit": 1}
+    if call.agent:
+        named["agents"] = [call.agent]
+    if call.tag:
+        named["tags"] = [*call.tag]
+    notes = [memory.search(**named).note]
+    if call.topic:
+        notes.append(memory.by_topic(call.topic, limit=1).note)
+    for note in filter(None, notes):
+        out.tell(f"note: {note}", err=True)
 
 
 def _is_unsaid(call: Call) -> bool:

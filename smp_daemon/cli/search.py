@@ -25,13 +25,14 @@ _ROWS, _RELATED, _BAR_COLUMNS = 12, 20, 24
 _NEARLY = 10  # memories without room on a page that are named
 _FILTERS = {"type": "types", "tag": "tags", "all_tags": "all_tags", "without_tag": "without_tags",
             "agent": "agents", "since": "since", "until": "until", "confidence": "confidence",
-            "min_priority": "min_priority", "min_importance": "min_importance",
-            "min_relevance": "min_relevance"}  # fmt: skip
+            "project": "project", "min_priority": "min_priority",
+            "min_importance": "min_importance", "min_relevance": "min_relevance"}  # fmt: skip
 
 
 @command(
     "[TEXT]... --type --tag --since --until",
     "--session SESSION  Only this one, or global; else all.",
+    "--project NAME  Only of this project, of no project, and what holds everywhere.",
     "--agent WHO...  Only from this agent or person; repeat it for several.",
     "--all-tags TAG...  Only with this tag too; repeat it for all of several.",
     "--without-tag TAG...  Only without this tag and those below it; repeat it.",
@@ -328,11 +329,19 @@ def _show_history(call: Call, memory: Memory, names: Sequence[str]) -> None:
         return
     for name, revisions in found.items():
         if not revisions:
-            out.say(f"{out.one_line(name)} has not changed since it was written.")
+            out.say(f"{out.one_line(name)} {_unchanged(memory, name)}")
         for one in revisions:
             on = out.short_time(_revision_json(name, one)["at"])
             out.say(f"{on}  {out.one_line(name)} {out.one_line(f'{one.change} by {one.by}')}")
             out.print_fields({"before": dict(one.before)})
+
+
+def _unchanged(memory: Memory, name: str) -> str:
+    """Return why a memory has no history. That of a deleted one was deleted with it."""
+    session, memory_id = name.split("/", 1)
+    if _held(memory, session, memory_id).place == "deleted":
+        return "is deleted. Its history comes back with it: smp restore."
+    return "has not changed since it was written."
 
 
 def _revision_json(name: str, one: Revision) -> dict[str, Any]:

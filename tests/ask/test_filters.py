@@ -77,6 +77,7 @@ def test_the_total_is_that_of_all_pages(session: Session, text: str, further: An
         ({"tags": ["design", "secuirty"]}, "has the tag 'secuirty' (did you mean 'security'?)."),
         ({"all_tags": "dseign"}, "No memory has the tag 'dseign' (did you mean 'design'?)."),
         ({"without_tags": "zzz"}, "No memory has the tag 'zzz'."),
+        ({"confidence": "explict"}, "the confidence 'explict' (did you mean 'explicit'?)."),
         ({"project": "Shpo"}, "No session is of the project 'Shpo' (did you mean 'Shop'?)."),
         ({"agents": "veritas", "tags": "design", "project": "shop"}, None),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from daemons import smp
 
-from smp_client import Memory, Session
+from smp_client import Memory, MemoryNotFound, Session
 from smp_client.text.revision import Revision
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -167,3 +167,17 @@ def test_a_history_that_a_person_edited_costs_nothing_else(memory: Memory) -> No
     session.update("DEC-001", decision="Use LDAP")
     texts = [one.before["decision"] for one in session.history("DEC-001")]
     assert texts == ["Use SAML", "Use OAuth"]
+
+
+def test_a_memory_that_nothing_has_has_no_history(memory: Memory) -> None:
+    session = memory.session("s1")
+    for ask in (lambda: session.history("DEC-099"), lambda: memory.history("s1/DEC-099")):
+        with pytest.raises(MemoryNotFound, match="There is no memory 'DEC-099' in s1"):
+            ask()
+    session.update("DEC-001", decision="Use OAuth")
+    session.delete("DEC-001", reason="test")
+    said = smp("show", "s1", "DEC-001", "--history", "--root", memory.root).stdout
+    assert said == "s1/DEC-001 is deleted. Its history comes back with it: smp restore.\n"
+    memory.privacy.purge_now("s1", ["DEC-001"])
+    with pytest.raises(MemoryNotFound):
+        session.history("DEC-001")

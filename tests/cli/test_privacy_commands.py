@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import answered, content, run, run_json
+from daemons import smp
 from once import copied
 
 from smp_client import Memory
@@ -80,6 +81,16 @@ def test_all_reaches_every_session_and_one_batch_brings_it_back(root: Path) -> N
     assert planned["actions"] == done["actions"]
     found = {one["session"] for one in run_json(root, "search Jane")}
     assert found == {"first-1", "global", "packed-1"}
+
+
+def test_a_condition_that_no_memory_fulfils_is_named(root: Path) -> None:
+    said = smp("delete", "--all", "--tag", "secuirty", "--agent", "zz", "--topic", "secuirty",
+               "--reason", "r", "--root", root)  # fmt: skip
+    assert said.returncode == 0
+    assert "note: No memory is from 'zz'." in said.stderr
+    assert "No memory has the tag 'secuirty'" in said.stderr
+    assert "note: No memory is about 'secuirty'" in said.stderr
+    assert said.stdout == "Nothing fits: nothing was deleted.\n"
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_deleted(root: Path) -> None:

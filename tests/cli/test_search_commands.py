@@ -74,6 +74,7 @@ NARROWED = """
 --since 2026-01-11T15:35:00Z --until 2026-01-11  | FIND-002
 --since 'last 7 days' --type decision            | billing/DEC-001
 --sort oldest --limit 1                          | turn-1
+--project Quay --type decision                   | billing/DEC-001
 """
 
 

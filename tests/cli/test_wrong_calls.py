@@ -31,6 +31,12 @@ remve s1                                       | 2 | (did you mean 'remove'?)
 add s1 decison D --by a                        | 2 | (did you mean 'decision'?)
 search oauth --type decisoin                   | 2 | (did you mean 'decision'?)
 search oauth --limt 3                          | 2 | Did you mean '--limit'?
+search oauth --sesion s1                       | 2 | '--sesion'. Did you mean '--session'?
+search oauth --colour red                      | 2 | No such option '--colour'.
+show s1 DEC-987 --history                      | 1 | There is no memory 'DEC-987' in s1.
+update s1 DEC-001 --field status=rejcted       | 2 | no status 'rejcted' (did you mean 'rejected'?).
+update s1 DEC-001 --field status=supersedde    | 2 | (did you mean 'superseded'?)
+add s1 finding F --by a --field status=opne    | 2 | (did you mean 'open'?)
 resolve s1 DEC-001 --by dev --action x         | 2 | only a finding can be resolved.
 update s1 DEC-001                              | 2 | Say what changes: --text TEXT or --field
 update s1 turn-1 --text x                      | 2 | 'content' of a turn cannot be changed.
