@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -166,10 +167,28 @@ def compact(call: Call) -> None:
 def init(call: Call) -> None:
     """Make a sessions tree for the project you are in; does no harm where there is one."""
     memory = smp_client.Memory(call.root)
+    left: list[str] = []
+    users = memory.root
     if memory.home is not None and memory.home.is_users:
+        left = _sessions_of(memory, memory.home.name)
         memory = smp_client.Memory(new_home().root)  # on purpose: the project has none of its own
     memory.create()
-    call.print({"root": str(memory.root)}, f"{memory.root} is ready")
+    said = {"root": str(memory.root), "left_in_the_users_tree": left}
+    call.print(said, f"{memory.root} is ready")
+    if left:
+        count = out.counted(len(left), "session")
+        export = f"smp export {shlex.join(left)} --exact --root {shlex.quote(str(users))}"
+        how = f"take over with {export} -o old.tar.gz and smp import old.tar.gz"
+        out.tell(f"note: the user's tree keeps {count} of the project; {how}", err=True)
+
+
+def _sessions_of(memory: smp_client.Memory, project: str | None) -> list[str]:
+    """Return the sessions in use that name a project."""
+    from smp_client.ask.overview import in_use
+    from smp_client.index.validity import project_of
+
+    named = project_of(project)
+    return [row.id for row in in_use(memory) if named and project_of(row.project) == named]
 
 
 @command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -131,13 +133,22 @@ def test_the_first_write_makes_the_projects_own_tree_and_says_where(place: Path)
     assert smp("new", cwd=inner).stderr == ""
 
 
-def test_init_makes_the_projects_own_tree_beside_the_users(place: Path) -> None:
-    Memory(place / "data/smp/sessions").create()
+def test_init_makes_the_projects_own_tree_and_names_what_the_users_tree_keeps(place: Path) -> None:
+    users = Memory(place / "data/smp/sessions")
+    users.create_session(id="blog", project="Blog")
+    users.create_session(id="cart", project="Shop").record_decision("Use cents", made_by="jane")
     inner = repository(place / "shop") / "src"
     inner.mkdir()
     root = place / "shop/.bmad/sessions"
-    assert str(root) in smp("init", cwd=inner).stdout
+    done = smp("init", cwd=inner)
+    assert done.stdout == f"{root} is ready\n"
     assert root_in(inner) == root
+    assert "blog" not in done.stderr
+    commands = re.findall(r"smp (export .*?) and smp (import .*)\n", done.stderr)
+    for line in commands[0]:
+        assert smp(*shlex.split(line), cwd=inner).returncode == 0
+    assert "Use cents" in smp("context", cwd=inner).stdout
+    assert smp("init", cwd=inner).stderr == ""
 
 
 def test_git_does_not_see_a_new_tree_and_an_old_one_is_left_alone(place: Path) -> None:
