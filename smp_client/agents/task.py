@@ -59,7 +59,7 @@ def bearing_on(view: View, want: Wanted, task: str) -> list[Bearing]:
     matches = likenesses(view, want._replace(limit=_MATCHES), task)
     if not matches:
         return []
-    best = max(matches.values())
+    best = max(matches.values()) or 1.0  # a word that every memory has scores nothing
     scores: defaultdict[int, float] = defaultdict(float)
     reasons: dict[int, Loan] = {}
     found = records(view, of_keys([*matches]))
@@ -169,6 +169,6 @@ def _favour_sessions(
     of_session: defaultdict[str, float] = defaultdict(float)
     for key, record in lenders.items():
         of_session[record.session] += scores[key]
-    most = max(of_session.values())
+    most = max(of_session.values()) or 1.0
     for key, record in found.items():
         scores[key] += _BY_SESSION * of_session[record.session] / most

@@ -316,3 +316,10 @@ def test_agents_hand_over_by_the_newest_state_of_another(tmp_path: Path) -> None
     assert steps(agent="codex-mcp-client") == ["theirs", "mine"]
     assert steps(agent="gemini", task="go on") == ["theirs"], "it has none of its own"
     assert steps(task="go on") == ["theirs"]
+
+
+def test_a_word_that_every_memory_has_selects_nothing_and_harms_nothing(memory: Memory) -> None:
+    session = memory.create_session(id="s1")
+    for number in range(3):
+        session.record_decision(f"Door {number}", made_by="a")
+    assert "Door 1" in session.context(task="door")
