@@ -20,7 +20,7 @@ from ..change.holdings import Origin, bundles_of, in_bundle, is_in_use, is_kept
 from ..change.restore import manifest_of, new_batch
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item, item_of
-from ..disk.locks import NO_PATIENCE, lock
+from ..disk.locks import NO_PATIENCE, holder, lock
 from ..disk.place import ARCHIVE, ARTIFACTS, BACKUP, STATES, has_moved, session_of
 from ..index import gone
 from ..index.database import Index
@@ -105,10 +105,12 @@ def settle_now(memory: Memory) -> None:
     with suppress(NotInTime):
         if bring_up_to_date(memory, timeout_s=_PATIENCE_S) == "here":
             settle_here(memory)
-            return
+    # A daemon may have taken the lead just now, so that nothing was settled here.
     until = time.monotonic() + _PATIENCE_S
     with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
-        while gone.is_waiting(index) and time.monotonic() < until:
+        while gone.is_waiting(index) and holder(memory.tree, LEAD_SCOPE, LEAD) is not None:
+            if time.monotonic() >= until:
+                break
             time.sleep(_PAUSE_S)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bundles import evict
 from bytes_left import files_with
-from daemons import smp
+from daemons import running, smp
 
 from smp_client import Memory, Session
 from smp_client.index.sync import bring_up_to_date
@@ -301,3 +301,16 @@ def test_a_name_in_a_memory_that_waits_in_the_index_is_reported(
     outcome = memory.privacy.anonymize("s1", names=["Barnaby"], now=True)
     assert deleted(session) == ["DEC-004"]
     assert any("deleted/s1" in note for note in outcome.notes)
+
+
+def test_beside_a_daemon_a_purge_waits_until_a_removed_memory_is_deleted(
+    memory: Memory, session: Session, tmp_path: Path
+) -> None:
+    session.record_decision("okapi", made_by="ada")
+    with running(memory.root, log=tmp_path / "log"):
+        memory.search("okapi")
+        bring_up_to_date(memory)
+        cut(session, "DEC-004")
+        memory.privacy.purge_now("s1", "DEC-004")
+    assert files_with(memory.root, b"okapi") == []
+    assert deleted(session) == []
