@@ -17,7 +17,7 @@ if os.environ.get("CI"):
 # Without compiled modules each of the hundreds of processes that the tests start would compile them all again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The memory of whoever runs the tests is not theirs.
-os.environ["XDG_DATA_HOME"] = "/dev/null/data"
+os.environ["XDG_DATA_HOME"] = "/nonexistent/data"
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def find_home(directory: str | os.PathLike[str] = "", root: str | None = None) -
     project = start if top is None else top
     if is_tree(user_tree()):
         return Home(user_tree(), project, None)
-    return new_home(start)
+    return _own_home(project)
 
 
 def new_home(directory: str | os.PathLike[str] = "") -> Home:
@@ -61,7 +61,7 @@ def new_home(directory: str | os.PathLike[str] = "") -> Home:
     start = absolute(directory).rstrip("/")
     top, _ = _places(start)
     project = start if top is None else top
-    return Home(f"{project}/{TREES[0]}", project, project)
+    return _own_home(project)
 
 
 def user_tree() -> str:
@@ -130,6 +130,10 @@ def _named_in(directory: str, file: str, before: str = "") -> str | None:
         if path and said.startswith(before) and "\0" not in path:
             return os.path.normpath(os.path.join(directory, path))
     return None
+
+
+def _own_home(project: str) -> Home:
+    return Home(f"{project}/{TREES[0]}", project, project)
 
 
 def _owner(root: str, places: list[str]) -> str | None:

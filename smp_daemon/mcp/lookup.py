@@ -67,7 +67,6 @@ def get(desk: Desk, given: Given) -> Answer:
 
 def context(desk: Desk, given: Given) -> Answer:
     """Return the context of the project for an agent, as Markdown."""
-    desk.note_task(given["task"])
     scope = desk.scope(given.get("project"))
     room = desk.budget - len(scope.encode()) - 2
     tokens = min(given["max_tokens"], max(room // 4, LEAST_TOKENS))

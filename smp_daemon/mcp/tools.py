@@ -41,6 +41,7 @@ class Tool:
     def call(self, desk: Desk, client: str, given: Mapping[str, Any]) -> Answer:
         """Return the answer to a call; raise Refused or SMPError where there is none."""
         arguments = checked(self.name, self.parameters, given)
+        desk.note_task(arguments.get("task"))
         if self.reads and desk.is_empty:
             said = f"{lookup.NOTHING} {desk.scope(None)}"
             return Answer(said, None if self.output is None else self._nothing(said))

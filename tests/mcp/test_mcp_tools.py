@@ -245,6 +245,7 @@ def test_a_session_has_the_first_task_as_its_topic_and_the_projects_name(tmp_pat
 
 def test_an_agent_sees_the_next_steps_of_another_after_its_own(tmp_path: Path) -> None:
     desk = desk_in(tmp_path / "shop")
+    answer(desk, "memory_context", task="Add Apple Pay")  # before there is anything
     for name in ("claude-code", "codex-mcp-client"):
         given = {"kind": "next_steps", "text": f"Steps of {name}"}
         tool = next(one for one in TOOLS if one.name == "memory_record")
@@ -254,6 +255,8 @@ def test_an_agent_sees_the_next_steps_of_another_after_its_own(tmp_path: Path) -
     page = context.call(desk, "claude", {"task": "go on"}).text
     assert 0 < page.index("Steps of claude-code") < page.index("Steps of codex")
     assert page.count("/claude, ") == 1, "its state has its one name"
+    about: Any = desk.memory.session("latest").metadata()["context"]
+    assert about["primary_topic"] == "Add Apple Pay"
 
 
 # Writing.
