@@ -99,7 +99,7 @@ class Driver(ABC):
 
     door = ""
     mortality = 0.06  # how many operations end with the death of the driver
-    life_s = 1.5  # after which it is killed, on the average
+    life_s = 1.0  # after which it is killed, on the average
     rest_s = 0.03  # at the most, between two operations
 
     def __init__(self, life: Life) -> None:
