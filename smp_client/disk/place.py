@@ -113,7 +113,7 @@ def session_of(scope: str) -> str:
     return scope.removeprefix(f"{ARCHIVED}/")
 
 
-@lru_cache(maxsize=4096)  # called for each file
+@lru_cache(maxsize=65_536)  # called for each file of each session
 def directory_of(scope: str) -> str:
     if is_archived(scope):
         return archived_scope(layout.check_session_id(session_of(scope)))

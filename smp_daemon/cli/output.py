@@ -110,7 +110,8 @@ def listed(names: Sequence[str], most: int = NAMED) -> str:
 
 def short_time(time: object) -> str:
     """Return `2026-01-11 14:30`; a text that is no time in UTC stays as it is."""
-    return _TIME.sub(r"\1 \2", one_line("" if time is None else str(time)))
+    text = one_line("" if time is None else str(time))
+    return _TIME.sub(r"\1 \2", text) if text.endswith("Z") else text
 
 
 def short_size(size_bytes: float) -> str:

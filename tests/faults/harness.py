@@ -244,7 +244,7 @@ def _differences(found: dict[str, Any], allowed: list[dict[str, Any]]) -> str:
 
 def outside_of_smp(root: Path) -> dict[str, bytes]:
     """Return every file but those that the daemon keeps for itself, without the metadata that it keeps true."""
-    kept_true = rb"\n  (storage|participants|last_accessed):.*(\n    .*)*"
+    kept_true = rb"\n  (storage|participants|last_accessed|statistics):.*(\n    .*)*"
     return {
         str(path.relative_to(root)): re.sub(kept_true, b"", path.read_bytes())
         for path in sorted(root.rglob("*")) if path.is_file() and ".smp" not in path.parts and path.parent.name != "indexes"
