@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..index.database import owner_word
 from ..index.sql import Sql
 from .text import STOP_WORDS, WORD_CAP, Term, quoted, tokens
+from .thesaurus import synonyms
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -31,6 +32,8 @@ _FIELDS = "1.5, 1.0, 1.0, 1.0, 0.0"
 # Chosen on the tuning part of benchmarks.recall, see docs/benchmarks.md.
 _BESIDE = 0.3  # of a turn's match goes to each turn beside it
 _SAME_PLACE = 0.9  # counts a turn beside a better one; less hides answers behind their questions
+_OTHERS = 0.6  # counts a word that means about the same, of a word of the question
+_COVERED = 0.7  # of a question by the best match: other words would only take time
 _RANKED = 300  # memories that the neighbours of turns can still bring forward
 _ENOUGH = 2000  # memories with the rarer words: those with none of them need not be ranked
 _TRIES = 4  # words of one question that are looked for otherwise: each costs a look at all words
@@ -45,12 +48,16 @@ _NAMED_CAP = 5  # words in one note
 _SPLIT_CAP = 30  # letters of two words written as one
 
 
+_Row = tuple[int, float, int | None]  # the key of a memory, its rank, and the place of a turn
+
+
 class Words(NamedTuple):
     """The terms of a question as the index knows them."""
 
     match: str  # for FTS5; empty where no memory has any of them
     whole: float  # the strength of a memory of usual length that has every word once
     note: str | None = None  # a sentence on the words that were looked for otherwise
+    asked: Sequence[str] = ()  # all words of the question, for which others may stand
     meant: str = ""  # a text whose meaning is looked for too
 
 
@@ -83,10 +90,12 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
         note = f"No memory has {_listed(others)}; looked for words that are close."
     elif absent and not text:
         note = f"No memory has {_listed(absent)}."
+    asked = tokens(text)[:WORD_CAP]
     if not found:
-        return Words("", 1.0, note)
+        whole = len(absent) * max(math.log(everything + 1), 1.0)
+        return Words("", whole or 1.0, note, asked=asked)
     weights = {  # as FTS5 weighs a word that so many memories have
-        term: max(math.log((everything - count + 0.5) / (count + 0.5)), _LEAST)
+        term: max(math.log((everything - count + 0.5) / (count + 0.5)), _LEAST) * term.times
         for count, term in found
     }
     rarest = max(weights.values())
@@ -94,7 +103,9 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
     match, is_doubled = _expression(found, part / (everything or 1))
     missing = len(absent) if text else 0
     whole = (whole + missing * rarest or rarest) * (2 if is_doubled else 1)
-    return Words(match, whole, note)
+    if all(term.word in STOP_WORDS for _, term in found):
+        whole *= 2  # nobody means these words alone, so that no memory answers by them
+    return Words(match, whole, note, asked=asked)
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -124,17 +135,22 @@ def strengths(
         f" WHERE words MATCH ?{condition} ORDER BY rank LIMIT ?"
     )
     limit = -1 if count is None else max(count, _RANKED if around else 0)
-    given = [owned(view, words.match), *test.parameters, limit]
-    ask = view.index.execute
-    if not words.match:
-        return {}
-    if not around:
-        return {key: -rank / words.whole for key, rank in ask(ranked, given)}
     placed = (
         f"SELECT p.memory, -r.rank, p.scope * {_APART} + p.place FROM ({ranked}) r"
         " CROSS JOIN places p ON p.memory = r.key ORDER BY r.rank"
     )
-    rows = ask(placed, given).fetchall()
+    sql = placed if around else f"SELECT key, -rank, NULL FROM ({ranked})"
+
+    def matching(match: str) -> list[_Row]:
+        given = [owned(view, match), *test.parameters, limit]
+        return view.index.execute(sql, given).fetchall() if match else []
+
+    rows = matching(words.match)
+    if words.asked and (not rows or rows[0][1] < _COVERED * words.whole):
+        like = " OR ".join(map(quoted, synonyms(words.asked, view.weights.synonyms)))
+        rows = _with_others(rows, matching(like))
+    if not around:
+        return {key: rank / words.whole for key, rank, _ in rows}
     # Only the best have neighbours, whichever page is asked for; the rest follows as it is.
     best, rest = rows[:_RANKED], rows[_RANKED:]
     found = {key: rank for key, rank, at in best if at is None}
@@ -166,6 +182,16 @@ def matching_count(view: View, words: Words, tables: str, test: Sql) -> int:
     return int(view.index.execute(asked, given).fetchone()[0]) if words.match else 0
 
 
+def _with_others(rows: Sequence[_Row], others: Sequence[_Row]) -> list[_Row]:
+    """Add matches of words that mean about the same, which count less."""
+    found = {key: (rank, at) for key, rank, at in rows}
+    for key, rank, at in others:
+        own = found.get(key, (0.0, at))[0]
+        found[key] = own + _OTHERS * rank, at
+    merged = [(key, rank, at) for key, (rank, at) in found.items()]
+    return sorted(merged, key=lambda row: -row[1])
+
+
 def _turns_at(view: View, positions: Sequence[int], tables: str, test: Sql) -> dict[int, int]:
     """Return the keys of the turns at these positions that pass the test."""
     asked = (
@@ -191,12 +217,12 @@ def _expression(found: Sequence[tuple[int, Term]], part: float) -> tuple[str, bo
     for count, term in by_count:
         if rare and total + count * part > _ENOUGH:
             break
-        rare.append(term.match)
+        rare.append(term.said)
         total += count * part
     needed = " OR ".join(rare)
     if len(rare) == len(by_count):
         return needed, False
-    return f"({needed}) AND ({' OR '.join(term.match for _, term in by_count)})", True
+    return f"({needed}) AND ({' OR '.join(term.said for _, term in by_count)})", True
 
 
 def hits(connection: Connection, matches: Sequence[str]) -> list[int]:

@@ -119,8 +119,9 @@ def similar(
 
 
 def likenesses(view: View, want: Wanted, text: str) -> dict[int, float]:
-    """Return how much memories are like a text, by their keys."""
-    return {key: score for key, (score, _) in _alike(view, want, text, by_meaning=True).items()}
+    """Return how much memories are like a text, by their keys, if they are at all."""
+    found = _alike(view, want, text, by_meaning=True)
+    return {key: score for key, (score, _) in found.items() if score}
 
 
 def _alike(view: View, want: Wanted, text: str, *, by_meaning: bool) -> _Matches:
@@ -295,7 +296,7 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> _Matches:
     Priority, importance and use can change the order of the best by text alone, which are the same
     for every page; the rest follows by its text.
     """
-    if not terms.match and not terms.meant:
+    if not (terms.match or terms.asked or terms.meant):
         return {}
     joined, columns = source(view, by_key=True)
     tables, test = _tested(view, want)

@@ -108,7 +108,9 @@ def like_text(asked: Asked, text: str, **options: Unpack[QueryOptions]) -> Answe
     from .engine import similar
 
     limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
-    return asked._asker().answer(lambda view, want: similar(view, want, text), limited)
+    return asked._asker().answer(
+        lambda view, want: similar(view, want, text, by_meaning=False), limited
+    )
 
 
 def related(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from heapq import nlargest
@@ -27,22 +28,23 @@ WORD_CAP = 64  # different plain words of one question: of a longer text the lon
 MARK_CAP = 64  # a text with more quotes and signs was pasted, not asked
 PATTERN_CAP = 8  # words with stars in one question: each may cost a look at all texts
 PATTERN_LETTERS_CAP = 256  # of one pattern: a longer one was pasted
+_TIMES_CAP = 3  # a word that is said more often does not count more
 PHRASE_CAP = 64  # words of a phrase: FTS5 has a limit, and nobody says as many by chance
 
 STOP_WORDS = frozenset(
     """
-    a about above after again against all also am an and any anybody anyone anything are as at
-    be because been before being below between both but by can cannot could d did do does doing
-    done down during each either else ever every everyone everything few for from further get
-    gets got had has have having he her here hers herself him himself his how however i if in
-    into is it its itself just let ll m many may me might mine more most much must my myself
-    neither new no nor not now of off on once only onto or other our ours ourselves out over own
-    please re s same shall she should so some somebody someone something still such t tell than
-    that the their theirs them themselves then there these they thing this those through to too
-    under until up upon us use used uses using ve very was we were what whatever when where
-    whether which while who whoever whom whose why will with within without would yes yet you
-    your yours yourself yourselves
-    """.split()  # noqa: SIM905 - a text is easier to look through than 190 strings
+    a about above after again against all also am an and any anybody anyone anything are as at be
+    because been before being below between both but by can cannot could d did do does doing done
+    down during each either else ever every everyone everything few for from further get gets go
+    goes going gone got had has have having he her here hers herself him himself his how however i
+    if in into is it its itself just let ll m made make makes making many may me might mine more
+    most much must my myself need needed needs neither new no nor not now of off on once only onto
+    or other our ours ourselves out over own please re s same shall she should so some somebody
+    someone something still such t tell than that the their theirs them themselves then there these
+    they thing this those through to too under until up upon us use used uses using ve very want
+    wanted wants was we went were what whatever when where whether which while who whoever whom
+    whose why will with within without would yes yet you your yours yourself yourselves
+    """.split()  # noqa: SIM905 - a text is easier to look through than 200 strings
 )
 
 # A word as unicode61 sees it, which reads through these accents.
@@ -64,6 +66,12 @@ class Term(NamedTuple):
     match: str
     is_word: bool = False  # one plain word, which may be written otherwise
     is_extra: bool = False  # makes a match better, and no match worse
+    times: int = 1  # that the question says it, to three
+
+    @property
+    def said(self) -> str:
+        """Return the match as often as the question says the word, since each time counts."""
+        return " OR ".join([self.match] * self.times)
 
 
 class Asked(NamedTuple):
@@ -263,12 +271,14 @@ def _terms(chunks: Iterable[str]) -> tuple[list[Term], list[Term]]:
     """
     terms: list[Term] = []
     stop_words: list[Term] = []
-    for core in filter(None, map(_core, dict.fromkeys(chunks))):
+    counts = Counter(core.lower() for core in map(_core, chunks) if core)
+    for core, count in counts.items():
         parts = TOKEN.findall(core)
         if _is_stop(core) or all(map(_is_stop, parts)):
             stop_words += [Term(part.lower(), quoted(part)) for part in parts]
         elif len(parts) == 1:
-            terms.append(Term(core.lower(), quoted(core), is_word=True))
+            times = min(count, _TIMES_CAP)
+            terms.append(Term(core, quoted(core), is_word=True, times=times))
         else:
             # A number alone, such as the month of a date, is in too many memories.
             alone = [part for part in parts if len(part) > 1 and not part.isdigit()]

@@ -162,6 +162,7 @@ def _parse(content: bytes) -> Published:
         return Published(redaction=redaction, is_sound=False)  # of another version, perhaps
     rules = {name: Rule(**rule) for name, rule in decay["rules"].items()}
     policy = Policy(**{**decay, "rules": rules})
+    ranking["synonyms"] = tuple(map(tuple, ranking["synonyms"]))
     try:
         client = _client_options(said.get("client"))
     except _NONSENSE:
@@ -170,7 +171,11 @@ def _parse(content: bytes) -> Published:
 
 
 def _fits(said: Any, ours: Any) -> bool:
-    """Return whether a value has the names of ours, and numbers where ours has numbers."""
+    """Return whether a value has the names of ours, and numbers or lists of texts as ours has."""
+    if isinstance(ours, tuple):
+        groups = said if isinstance(said, list) else [None]
+        words = [word for group in groups for word in (group if isinstance(group, list) else [0])]
+        return all(isinstance(word, str) for word in words)
     if isinstance(ours, dict):
         is_alike = isinstance(said, dict) and said.keys() == ours.keys()
         return is_alike and all(_fits(said[name], one) for name, one in ours.items())

@@ -47,6 +47,7 @@ class Weights(NamedTuple):
     # Of the score of a memory that no longer holds. With 0.4, resolved findings stood behind
     # memories that only share a word with the question (benchmarks.questions).
     ended: float = 0.7
+    synonyms: tuple[tuple[str, ...], ...] = ()  # groups of words beside those of ask/thesaurus.py
 
 
 def importance(type: str, data: Mapping[str, Any]) -> float:

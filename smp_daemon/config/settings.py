@@ -124,6 +124,13 @@ PATTERNS = ValueType(
 )
 REPLACEMENT = ValueType(patterns.SIGNS, _replacement)
 
+WORD = _fitting(
+    "a word or two",
+    lambda value: isinstance(value, str) and 0 < len(value.split()) <= 2 and len(value) <= 100,
+    str,
+)
+_SYNONYMS = list_of(list_of(WORD, 30), 300)
+
 _MIB = 1024 * 1024
 _DAYS, _HOURS = number(0, 36_500, "days"), number(0, 876_000, "hours")
 _PERCENT = number(1, 100, "percent")
@@ -219,6 +226,9 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
     ("ranking.importance", _WEIGHTS.importance, SHARE,
      "The weight of kind, severity, impact and approval."),
     ("ranking.access", _WEIGHTS.access, SHARE, "The weight of having been read recently."),
+    ("ranking.synonyms", _WEIGHTS.synonyms, _SYNONYMS,
+     "Groups of words that mean about the same, beside those that SMP knows:"
+     " [[hut, cabin], [warden, keeper]]."),
     ("log.level", "info", one_of("debug", "info", "warning", "error"),
      "The least important lines that are logged."),
     ("log.file", None, or_null(PATH, "stderr"), "Where the log goes."),
