@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ask.argument import When, moment
 from ..change.change import Request, apply
-from ..change.holdings import EVERY, KEPT, Holding, Place, holdings, is_in_use, is_kept, place_of
+from ..change.holdings import EVERY, Holding, Place, holdings, is_in_use, is_kept, place_of
 from ..change.latecomers import sweep
 from ..change.move import delete_session, destroy
 from ..change.restore import delete, removal, sessions_with
@@ -255,15 +255,11 @@ def _memories_now(
 ) -> list[Doomed]:
     if not outcome.dry_run:
         memory._scope(name).recover()  # every change that was cut off is done by now
+    # An id is the memory. Its words before an anonymisation go with it, or with their batch.
     found = _parts(memory, name, outcome, ids)
     parts = [one for one in found if place_of(one.path) == "deleted"]
-    left = _without(ids, parts)
-    if len(parts) < len(found):
-        # An id is first of all the memory itself, and only then its words before an anonymisation.
-        kept = {held.id for held in holdings(memory, name, KEPT)}
-        undone = _parts(memory, name, Outcome(), {*left} - kept)
-        parts += [one for one in undone if place_of(one.path) == "undo"]
-        left = _without(left, parts)
+    known = {item.id for part in parts for item in part.items}
+    left = tuple(one for one in ids if one not in known)
     if left:
         dry_run = outcome.dry_run
         why = "purged at once"
@@ -273,12 +269,6 @@ def _memories_now(
             outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))
         parts += [] if outcome.dry_run else _parts(memory, name, outcome, batch=done.batch)
     return parts
-
-
-def _without(ids: tuple[str, ...], parts: Sequence[Doomed]) -> tuple[str, ...]:
-    """Return the ids that no memory of these bundles has."""
-    known = {item.id for part in parts for item in part.items}
-    return tuple(one for one in ids if one not in known)
 
 
 def _parts(

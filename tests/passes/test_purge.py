@@ -243,13 +243,15 @@ def test_purging_an_anonymised_memory_at_once_destroys_the_memory_itself(
     assert session.get("LEARN-001").data["learned_by"] == "vera"
 
 
-def test_the_words_before_an_anonymisation_can_be_purged_when_the_memory_is_gone(
+def test_an_anonymised_memory_of_a_session_that_is_away_is_not_purged_by_halves(
     session: Session, memory: Memory
 ) -> None:
+    """Nothing goes, and the caller is told."""
     memory.privacy.anonymize("s1", names=["vera"])
-    path = memory.root / "active/s1/findings.yaml"
-    path.write_text("findings:\n")
-    assert left(memory)
+    memory.delete_session("s1", reason="r")
+    with pytest.raises(SMPError):
+        memory.privacy.purge_now("s1", ["FIND-001"])
+    memory.undelete_session("s1")
     assert memory.privacy.purge_now("s1", ["FIND-001"]).problems == []
     assert left(memory) == []
 
