@@ -58,7 +58,7 @@ def test_claude_code_lists_the_tools_searches_and_finds_what_another_run_recorde
     assert "SMP is the memory of this project" in listed, "the instructions reach the model"
     recorded = json.loads(_tool_result(second))["id"]
     [session] = Memory(project / ".bmad/sessions").sessions()
-    assert session.get(recorded.partition("/")[2]).data["made_by"] == "claude-code"
+    assert session.get(recorded.partition("/")[2]).data["made_by"] == "claude"
 
     _, answered = _run(project, "memory_search", query="oauth")
     found = json.loads(_tool_result(answered))
