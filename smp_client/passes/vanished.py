@@ -25,6 +25,7 @@ from ..disk.place import ARCHIVE, ARTIFACTS, BACKUP, STATES, has_moved, session_
 from ..index import gone
 from ..index.database import Index
 from ..index.gone import BACK, GONE, Gone
+from ..index.schema import UnusableIndex
 from ..index.sync import bring_up_to_date
 from ..model.errors import LockTimeout, NotInTime, SMPError
 from ..model.layout import DELETED, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER, METADATA
@@ -107,7 +108,9 @@ def settle_now(memory: Memory) -> None:
             settle_here(memory)
     # A daemon may have taken the lead just now, so that nothing was settled here.
     until = time.monotonic() + _PATIENCE_S
-    with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+    # An index that cannot be used is made anew: no memory waits in it.
+    path = memory.root / INDEX_FILE
+    with suppress(UnusableIndex), closing(Index.open_to_read(path)) as index:
         while gone.is_waiting(index) and holder(memory.tree, LEAD_SCOPE, LEAD) is not None:
             if time.monotonic() >= until:
                 break

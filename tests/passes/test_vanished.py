@@ -314,3 +314,19 @@ def test_beside_a_daemon_a_purge_waits_until_a_removed_memory_is_deleted(
         memory.privacy.purge_now("s1", "DEC-004")
     assert files_with(memory.root, b"okapi") == []
     assert deleted(session) == []
+
+
+def test_a_purge_goes_on_when_somebody_destroys_the_index_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path / "sessions")
+    memory.create_session(id="s1").record_decision("Use OAuth", made_by="ada")
+    memory.search("oauth")
+    memory.close()
+
+    def destroyed(memory: Memory, **_: object) -> str:
+        (memory.root / ".smp/index.db").write_bytes(b"no database")
+        return "daemon"
+
+    monkeypatch.setattr("smp_client.passes.vanished.bring_up_to_date", destroyed)
+    assert memory.privacy.purge_now("s1", ["DEC-001"]).problems == []
