@@ -20,10 +20,16 @@ def history(memory: Memory, session: str, memory_id: str) -> list[Revision]:
 
     For the name of an agent, return its earlier states. Raise MemoryNotFound for an unknown id.
     """
-    type, bare = split_folder(check_lookup(memory_id))
-    found = [one for one in _earlier(memory, session, bare, type) if one.memory == bare]
+    found = earlier_versions(memory, session, memory_id)
     if not found and not _is_known(memory, session, memory_id):
         raise missing(memory._scope(session), memory_id)
+    return found
+
+
+def earlier_versions(memory: Memory, session: str, memory_id: str) -> list[Revision]:
+    """Return the versions before each change; none for a memory that is unknown."""
+    type, bare = split_folder(check_lookup(memory_id))
+    found = [one for one in _earlier(memory, session, bare, type) if one.memory == bare]
     return sorted(found, key=lambda one: one.at or _LONG_AGO)
 
 

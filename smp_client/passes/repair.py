@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..change.change import Change, Request, apply
-from ..change.history import history
+from ..change.history import earlier_versions
 from ..change.holdings import holdings, ids_named
 from ..disk import journal, rewrite
 from ..disk.append import tail_of
@@ -159,7 +159,7 @@ class _Work:
             assert isinstance(state, bytes)
             new = state
             self._did("bring_back", agent, "its last state, from the index")
-        elif earlier := history(self._session.memory, self._session.id, agent):
+        elif earlier := earlier_versions(self._session.memory, self._session.id, agent):
             new = render_mapping("agent_state", earlier[-1].before)
             self._did("bring_back", agent, "an earlier state, from its history")
         if not self._outcome.dry_run:
@@ -239,7 +239,7 @@ class _Work:
             if one.id == memory_id and one.file == kind.file:
                 return one.value, "a bundle of compaction", one.behind
         before: dict[str, Value] = {}
-        for revision in history(memory, self._session.id, memory_id):
+        for revision in earlier_versions(memory, self._session.id, memory_id):
             before |= revision.before
         if before.get(kind.text) and kind is not TURN:
             return {"id": memory_id, **before}, "its history, as it was before a change", ""
