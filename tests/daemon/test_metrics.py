@@ -87,6 +87,7 @@ def test_writes_and_questions_of_programs_reach_the_metrics(memory: Memory, tmp_
         assert not [key for key in found if "s1" in key[1]], "no label names a session"
 
 
+@pytest.mark.slow  # the metrics are written every 15 s
 def test_a_lock_timeout_is_logged_with_its_holder_and_counted(
     memory: Memory, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_lock_timeout_is_logged_with_its_holder_and_counted(
         assert re.search(r"s1/findings.yaml is locked by pid \d+ \(.*python", line["problem"])
 
 
+@pytest.mark.slow  # the metrics are written every 15 s
 def test_corruption_is_logged_as_an_error_and_counted(memory: Memory, tmp_path: Path) -> None:
     session = memory.create_session(id="s1")
     session.record_decision("D", made_by="a")
@@ -117,6 +119,7 @@ def test_corruption_is_logged_as_an_error_and_counted(memory: Memory, tmp_path: 
         wait_for(memory.root, "smp_unreadable_files", 1)
 
 
+@pytest.mark.slow  # the metrics are written every 15 s
 def test_lines_that_make_no_sense_cost_nothing_but_themselves(
     memory: Memory, tmp_path: Path
 ) -> None:

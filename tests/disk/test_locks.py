@@ -49,7 +49,7 @@ def test_a_timeout_says_which_file_is_locked_until_its_holder_is_killed(
         assert (caught.value.code, caught.value.session_id) == ("MEM_E002", "s1")
         assert caught.value.recoverable
         said = str(caught.value)
-        assert re.search(r"s1/findings.yaml is locked by pid \d+ \(\S*python -c .*\), since", said)
+        assert re.search(r"s1/findings.yaml is locked by pid \d+ \(\S*python\S* -c .*\), since", said)
         assert session.records("finding") == []
         assert die("now") == ""
         assert impatient(memory).record_finding("x", discovered_by="a").id == "FIND-001"

@@ -168,5 +168,6 @@ def test_no_acknowledged_move_purge_or_drop_is_undone(seed: int, tmp_path: Path)
 
 
 @needs_mounts
+@pytest.mark.slow
 def test_the_harness_notices_moves_whose_directories_are_not_synced(tmp_path: Path) -> None:
     assert fail_again_and_again(tmp_path, "without fsync of directories", 0).faults
