@@ -357,8 +357,9 @@ class Eraser(Library):
 
             self.attempt(self.on("doom", fates), delete)
             self.life.book.catch_up()
-        doomed = self.life.book.of({DELETED, PURGED})
-        doomed = [fate for fate in doomed if fate.name]
+        # A purge of a memory that was cut off has the same two fates, and a later deadline.
+        dooming = {fate.name for fate in fates or ()}
+        doomed = [one for one in self.life.book.of({DELETED, PURGED}) if one.name in dooming]
         if not doomed:
             return
 
